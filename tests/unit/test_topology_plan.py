@@ -1,0 +1,74 @@
+"""The device plan: blocks, and a reason for each choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anyrig.errors import UsageError
+from anyrig.topology.plan import describe, device_plan, short_name, split_rows
+
+
+def _cpus(number: int) -> list[str]:
+    return [f"/device:CPU:{index}" for index in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "v", "blocks"),
+    [
+        (1, None, ((0,),)),
+        (1, 4, ((0, 1, 2, 3),)),
+        (2, 4, ((0, 1), (2, 3))),
+        (3, 4, ((0, 1), (2,), (3,))),
+        (4, 6, ((0, 1), (2, 3), (4,), (5,))),
+        (4, 2, ((0,), (1,), (), ())),
+        (4, None, ((0,), (1,), (2,), (3,))),
+    ],
+)
+def test_devices_take_contiguous_blocks(devices: int, v: int | None, blocks: tuple[tuple[int, ...], ...]) -> None:
+    assert device_plan(_cpus(devices), v).blocks == blocks
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 7, 256, 1437])
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
+def test_rows_are_split_as_numpy_does(rows: int, parts: int) -> None:
+    assert split_rows(rows, parts) == tuple(len(part) for part in np.array_split(np.arange(rows), parts))
+
+
+def test_reasons_name_idle_devices_and_the_limit_of_v() -> None:
+    reasons = "\n".join(device_plan(_cpus(4), 2, requested=4).reasons)
+    assert "2 devices stay idle: there are more devices (4) than virtual replicas (2)" in reasons
+    assert "can use at most 2 devices" in reasons
+    assert "because devices=4 was asked for" in reasons
+
+
+def test_reasons_say_when_v_is_not_a_multiple_of_the_devices() -> None:
+    assert any("V = 6 is not a multiple of 4 devices" in reason for reason in device_plan(_cpus(4), 6).reasons)
+    assert not any("not a multiple" in reason for reason in device_plan(_cpus(2), 6).reasons)
+
+
+@pytest.mark.parametrize(
+    ("devices", "v", "precision", "code", "message"),
+    [
+        (0, 1, "auto", "ANY-DEVICE-008", "no device"),
+        (2, 0, "auto", "ANY-DEVICE-009", "expected 1 or more, found 0"),
+        (2, -3, "auto", "ANY-DEVICE-009", "found -3"),
+        (2, 2, "float16", "ANY-DEVICE-010", 'found "float16"'),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(devices: int, v: int, precision: str, code: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        device_plan(_cpus(devices), v, precision=precision)
+    assert error.value.code == code
+    assert error.value.exit_code == 2
+
+
+def test_the_description_shows_rows_of_each_device() -> None:
+    text = describe(device_plan(_cpus(4), 3), 256)
+    assert "CPU:0              replica 0, 86 rows of each full batch" in text
+    assert "CPU:3              idle" in text
+
+
+@pytest.mark.parametrize("name", ["/device:CPU:1", "/job:localhost/replica:0/task:0/device:CPU:1"])
+def test_short_names(name: str) -> None:
+    assert short_name(name) == "CPU:1"
