@@ -1,0 +1,78 @@
+"""The one place that says which checkpoints are committed.
+
+Committed means: a real folder under its final name, with a valid manifest. Load, list, retention and resume ask here.
+What cannot be read for lack of permission is an error, never "not there": a run must not start anew because of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyrig.store.layout import leftover_name, leftover_of, step_of
+from anyrig.store.local import LOCAL, LocalFiles, folder_names, remove_tree
+from anyrig.store.parse import ManifestError
+from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A folder that looks like a checkpoint but cannot be used; `reason` says why in words."""
+
+    name: str
+    step: int
+    reason: str
+
+
+def committed_steps(checkpoints: str | os.PathLike[str]) -> list[int]:
+    """Return the committed steps, sorted; anything else in the folder is ignored."""
+    found = _candidates(Path(checkpoints))
+    return sorted(candidate.step for candidate in found if isinstance(candidate, Checkpoint))
+
+
+def newest_sound(checkpoints: str | os.PathLike[str]) -> tuple[Checkpoint | None, list[Rejected]]:
+    """Return the newest committed checkpoint that verifies in full, and what was newer but could not be used."""
+    rejected: list[Rejected] = []
+    for candidate in _candidates(Path(checkpoints)):
+        if isinstance(candidate, Rejected):
+            rejected.append(candidate)
+            continue
+        damage = verify_checkpoint(candidate)
+        if not damage:
+            return candidate, rejected
+        rejected.append(Rejected(candidate.path.name, candidate.step, "; ".join(str(part) for part in damage[:3])))
+    return None, rejected
+
+
+def _candidates(root: Path) -> Iterator[Checkpoint | Rejected]:
+    """Yield every folder of `root` that bears a step, newest first; unfinished ones before the finished of a step."""
+    named = [(step, name) for name in folder_names(root) if (step := _step_in(name)) is not None]
+    for step, name in sorted(named, key=lambda item: (-item[0], item[1])):
+        try:
+            yield open_checkpoint(root / name)
+        except ManifestError as error:
+            yield Rejected(name, step, error.message)
+
+
+def _step_in(name: str) -> int | None:
+    unfinished = leftover_of(name)
+    return unfinished[0] if unfinished and unfinished[1] == "partial" else step_of(name)
+
+
+def set_aside(checkpoints: str | os.PathLike[str], rejected: Rejected, *, files: LocalFiles = LOCAL) -> None:
+    """Hide a damaged checkpoint from retention and later saves without deleting it (the caller holds the lock)."""
+    root = Path(checkpoints)
+    if step_of(rejected.name) is not None:
+        files.rename(root / rejected.name, root / leftover_name(rejected.step, "damaged"))
+        files.flush_folder(root)
+
+
+def sweep_partials(checkpoints: str | os.PathLike[str], *, files: LocalFiles = LOCAL) -> list[str]:
+    """Remove what earlier saves and removals left unfinished (the caller holds the lock); return the names."""
+    root = Path(checkpoints)
+    names = [name for name in folder_names(root) if (kind := leftover_of(name)) and kind[1] != "damaged"]
+    for name in names:
+        remove_tree(files, root / name)
+    return names

@@ -1,0 +1,162 @@
+"""What a save will write: which tensor goes where in which file. Pure data; nothing here touches a file system.
+
+Everything that can be refused is refused here, before the first byte is written.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anyrig.errors import UsageError
+from anyrig.store.dtypes import ITEM_BYTES, spelling_of
+from anyrig.store.header import ALIGNMENT, TensorSpec, build_header
+from anyrig.store.jsonvalues import encodable
+from anyrig.store.layout import ASSETS, DATA_SUFFIX, MANIFEST, data_name, fault_of_path
+from anyrig.store.tensors import StoredTensor
+
+MAX_SHARD_BYTES = 5 * 2**30
+_GROUP = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_MAX_STEP = 10**18 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A data file: the bytes of its header, then `tensors` one after another."""
+
+    name: str
+    header: bytes
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the finished file."""
+        return len(self.header) + sum(spec.nbytes for spec in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """A checkpoint to be written: data files, other files by path, and the manifest's JSON parts."""
+
+    step: int
+    data_files: tuple[PlannedFile, ...]
+    other_files: Mapping[str, bytes]
+    progress: dict[str, Any]
+    record: dict[str, Any]
+
+
+def plan_checkpoint(
+    step: int,
+    tensors: Sequence[StoredTensor],
+    *,
+    progress: Mapping[str, Any],
+    documents: Mapping[str, bytes],
+    assets: Mapping[str, bytes],
+    record: Mapping[str, Any],
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> WritePlan:
+    """Return the plan of one checkpoint; raise `UsageError` for anything that cannot be stored."""
+    if not 0 <= step <= _MAX_STEP:
+        raise UsageError("ANY-STORE-008", f"step={step!r} is not a step.", hint="give an integer of 0 or more")
+    encodable(progress, "progress")
+    encodable(record, "record")
+    return WritePlan(
+        step=operator.index(step),
+        data_files=tuple(plan_data_files(specs_of(tensors), max_shard_bytes)),
+        other_files=_other_files(documents, assets),
+        progress=dict(progress),
+        record=dict(record),
+    )
+
+
+def specs_of(tensors: Sequence[StoredTensor]) -> list[TensorSpec]:
+    """Return the specs of `tensors`, whose names and types can be stored."""
+    seen: set[str] = set()
+    for tensor in tensors:
+        for text in (tensor.name, *tensor.aliases, tensor.place or ""):
+            _check_text(tensor.name, text)
+        if "/" not in tensor.name or not _GROUP.fullmatch(tensor.name.split("/")[0]):
+            raise UsageError(
+                "ANY-STORE-002",
+                f"A tensor cannot be stored under the name {tensor.name!r}.",
+                hint="a name is a group of lower-case letters, then '/', then the rest: 'model/conv/kernel'",
+            )
+        if tensor.name in seen:
+            raise UsageError(
+                "ANY-STORE-003", f"Two tensors have the name {tensor.name!r}.", hint="give each tensor its own name"
+            )
+        seen.add(tensor.name)
+    return [_spec(tensor) for tensor in tensors]
+
+
+def _check_text(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "ANY-STORE-002", f"The tensor {name!r} has a name that is not valid Unicode.", hint="rename it"
+        ) from None
+
+
+def _spec(tensor: StoredTensor) -> TensorSpec:
+    spelling = spelling_of(tensor.array.dtype)
+    if spelling is None:
+        raise UsageError(
+            "ANY-STORE-001",
+            f"The tensor {tensor.name!r} has the type {tensor.array.dtype}, which safetensors files cannot hold.",
+            hint="cast it to a number type such as float32, or keep it as text in an asset",
+        )
+    return TensorSpec(tensor.name, spelling, tensor.array.shape, tensor.array.size * ITEM_BYTES[spelling])
+
+
+def plan_data_files(specs: Sequence[TensorSpec], max_shard_bytes: int) -> Iterator[PlannedFile]:
+    """Cut each group into files of at most `max_shard_bytes` of data (one larger tensor has a file of its own)."""
+    groups: dict[str, list[TensorSpec]] = {}
+    for spec in specs:
+        groups.setdefault(spec.name.split("/")[0], []).append(spec)
+    for group, members in groups.items():
+        shards = _shards(members, max_shard_bytes)
+        for number, shard in enumerate(shards, start=1):
+            ordered = sorted(shard, key=_place_in_file)
+            yield PlannedFile(data_name(group, number, len(shards)), build_header(ordered), tuple(ordered))
+
+
+def _shards(specs: Sequence[TensorSpec], max_shard_bytes: int) -> list[list[TensorSpec]]:
+    shards: list[list[TensorSpec]] = [[]]
+    filled = 0
+    for spec in specs:
+        if shards[-1] and filled + spec.nbytes > max_shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(spec)
+        filled += spec.nbytes
+    return shards
+
+
+def _place_in_file(spec: TensorSpec) -> tuple[bool, int]:
+    """Whole lines of 64 bytes first, so that all of them can be mapped; then large items first, so none is split."""
+    return spec.nbytes % ALIGNMENT != 0, -ITEM_BYTES[spec.dtype]
+
+
+def _other_files(documents: Mapping[str, bytes], assets: Mapping[str, bytes]) -> dict[str, bytes]:
+    for name in documents:
+        if "/" in name or name in (MANIFEST, ASSETS) or name.endswith(DATA_SUFFIX):
+            _refuse_file("document", name, "is taken or is not a plain file name")
+    files = dict(documents) | {f"{ASSETS}/{path}": content for path, content in assets.items()}
+    for name in files:
+        if fault := fault_of_path(name):
+            _refuse_file("file", name, fault)
+        if any(other.startswith(f"{name}/") for other in files):
+            _refuse_file("file", name, "is also the folder of another file")
+    return files
+
+
+def _refuse_file(kind: str, name: str, fault: str) -> None:
+    raise UsageError(
+        "ANY-STORE-004",
+        f"The {kind} {name!r} cannot be stored: its name {fault}.",
+        hint="use a relative path of plain names (`anyrig.store.layout.portable` makes one of any text)",
+    )
