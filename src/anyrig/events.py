@@ -43,6 +43,7 @@ class JsonLines:
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def __call__(self, event: Event) -> None:
+        """Append `event`."""
         self._file.write(json.dumps(event, ensure_ascii=False, default=_plain) + "\n")
         self._file.flush()
 
@@ -53,7 +54,9 @@ class JsonLines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

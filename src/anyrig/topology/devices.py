@@ -24,9 +24,9 @@ _configured: list[tuple[str, ...]] = []  # empty, or the one answer that this pr
 def configure(devices: int | str | None = None, *, intra_op_threads: int | None = None) -> tuple[str, ...]:
     """Set up the devices of this process and return their TensorFlow names ("/device:CPU:0").
 
-    `devices`: None for all GPUs or else one CPU; "cpu"; "gpu" for all GPUs; a number for that many GPUs, or logical CPUs
-    on a machine without GPU. A second call must ask for the same. `intra_op_threads` sets TensorFlow's threads for one
-    operation. Raises UsageError when the devices are not there or TensorFlow has already started with others.
+    `devices`: None for all GPUs or else one CPU; "cpu"; "gpu" for all GPUs; a number for that many GPUs, or for logical
+    CPUs on a machine without GPU. A second call must ask for the same. `intra_op_threads` sets TensorFlow's threads for
+    one operation. Raises UsageError when the devices are not there or TensorFlow has already started with others.
     """
     request = parse_request(devices)
     _check_backend()
@@ -106,10 +106,10 @@ def _compare(found: list[str], number: int) -> tuple[str, ...]:
     held = _configured[0] if _configured else names
     raise UsageError(
         "ANY-DEVICE-004",
-        f"devices: {number} asked for, but TensorFlow has already started with {len(held)} in this process, and a process "
-        "holds one device count for its whole life",
-        hint=f"start another process for {count(number, 'device')}; in a script or notebook, create the Rig or Run before "
-        "anything else uses TensorFlow",
+        f"devices: {number} asked for, but TensorFlow has already started with {len(held)} in this process, and a "
+        "process holds one device count for its whole life",
+        hint=f"start another process for {count(number, 'device')}; in a script or notebook, create the Rig or Run "
+        "before anything else uses TensorFlow",
     )
 
 

@@ -87,5 +87,5 @@ def _too_late(variable: str, value: str) -> UsageError:
         "ANY-DEVICE-007",
         f"this run was made with {variable}={value}, but TensorFlow has already started with another value, and would "
         "compute other last bits",
-        hint=f"start again with {variable}={value} in the environment, or create the Rig or Run before TensorFlow is used",
+        hint=f"set {variable}={value} and start again, or create the Rig or Run before TensorFlow is used",
     )

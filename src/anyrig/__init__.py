@@ -1,0 +1,39 @@
+"""Train a Keras model on whatever devices are there, stop anywhere, carry on anywhere else, with the same numbers.
+
+The public names are loaded when they are first used, so that `import anyrig` costs nothing and TensorFlow is imported
+only by what trains.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anyrig.train.batch import Batch as Batch
+
+_HOMES = {
+    "AnyrigError": "anyrig.errors",
+    "Batch": "anyrig.train.batch",
+    "Checkpoint": "anyrig.train.checkpoint",
+    "Rig": "anyrig.train.rig",
+    "Run": "anyrig.train.run",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605  (each name is found by __getattr__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("anyrig")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'anyrig' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

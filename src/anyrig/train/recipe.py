@@ -1,0 +1,254 @@
+"""The recipe: a run described in YAML. These are its keys, their defaults, and what their values must be.
+
+Reading a recipe runs none of the user's code and imports no TensorFlow; `recipe_model.py`, `recipe_data.py` and
+`recipe_run.py` act on what stands here. Keys that belong to later versions are refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+
+from anyrig.errors import UsageError
+from anyrig.train.recipe_errors import Expect, Section, expected, explain, shown
+from anyrig.train.recipe_every import WORDS as EVERY_WORDS
+from anyrig.train.recipe_every import Every, parse_every
+from anyrig.train.recipe_yaml import apply_overrides, read_yaml
+
+Keys = str | list[str] | dict[str, str]
+# A name that Keras knows, or one name with its arguments: "adamw" or {"adamw": {"learning_rate": 0.001}}.
+Named = str | dict[str, dict[str, Any]]
+
+
+def _is_count(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _are_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return bool(value) and all(_is_text(key) and _is_text(item) for key, item in value.items())
+    return bool(value) and all(map(_is_text, value)) if isinstance(value, list) else _is_text(value)
+
+
+def _is_named(value: Any) -> bool:
+    if isinstance(value, dict):
+        return len(value) == 1 and all(_is_text(key) and isinstance(item, dict) for key, item in value.items())
+    return _is_text(value)
+
+
+def _is_loss(value: Any) -> bool:
+    return _is_named(value) or (isinstance(value, dict) and bool(value) and all(map(_is_named, value.values())))
+
+
+def _are_metrics(value: Any) -> bool:
+    if isinstance(value, dict):
+        return bool(value) and all(isinstance(item, list) and _are_metrics(item) for item in value.values())
+    return isinstance(value, list) and all(map(_is_named, value))
+
+
+def _is_every(value: Any) -> bool:
+    try:
+        return bool(parse_every(value))
+    except ValueError:
+        return False
+
+
+def _optional(expect: Expect) -> Expect:
+    return Expect(expect.words, lambda value: value is None or expect.test(value))
+
+
+_COUNT = Expect("a positive integer", _is_count)
+_PATH = Expect("a path", _is_text)
+_PATHS = Expect(
+    "a path, or a mapping of names to paths", lambda value: _are_keys(value) and not isinstance(value, list)
+)
+_KEYS = Expect("a key, a list of keys, or a mapping of names to keys", _are_keys)
+_KEY = Expect("a key", _is_text)
+_FUNCTION = Expect(
+    '"file.py:function" or "package.module:function"', lambda v: _is_text(v) and all(v.rpartition(":")[::2])
+)
+_ARGUMENTS = Expect("a mapping of argument names to values", lambda v: isinstance(v, dict) and all(map(_is_text, v)))
+_NAMED = Expect("a name, or one name with its arguments such as {adamw: {learning_rate: 0.001}}", _is_named)
+_LOSS = Expect("a name, one name with its arguments, or a mapping of outputs to those", _is_loss)
+_METRICS = Expect("a list of names, or a mapping of outputs to lists of names", _are_metrics)
+
+
+class ArrayFiles(Section):
+    """Files of single arrays (.npy), mapped into memory."""
+
+    x: Annotated[str | dict[str, str], _PATHS]
+    y: Annotated[str | dict[str, str] | None, _optional(_PATHS)] = None
+    sample_weight: Annotated[str | None, _optional(_PATH)] = None
+
+
+class DataSource(Section):
+    """Where rows come from: one `npz` file and its keys, or `arrays`."""
+
+    not_yet: ClassVar = ("images", "tfrecord", "csv", "text", "augment", "size", "shuffle", "limit", "cache", "pad")
+    instead: ClassVar = ("arrays", "npz")
+    npz: Annotated[str | None, _optional(_PATH)] = None
+    arrays: ArrayFiles | None = None
+    x: Annotated[Keys | None, _optional(_KEYS)] = None
+    y: Annotated[Keys | None, _optional(_KEYS)] = None
+    sample_weight: Annotated[str | None, _optional(_KEY)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_keys(cls, data: Any) -> Any:
+        return {"x": "x", "y": "y", **data} if isinstance(data, dict) and data.get("npz") is not None else data
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [kind for kind in ("arrays", "npz") if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise expected("exactly one of arrays, npz", " and ".join(kinds) or "none of them")
+        keys = [key for key in ("x", "y", "sample_weight") if getattr(self, key) is not None]
+        if self.arrays and keys:
+            raise expected("x, y and sample_weight inside arrays", f"{' and '.join(keys)} beside it")
+        return self
+
+
+class Data(Section):
+    """The rows to train on, and those to validate with after each epoch."""
+
+    not_yet: ClassVar = ("test", "calibration")
+    train: DataSource
+    validation: DataSource | None = None
+
+
+class BatchRules(Section):
+    """Rows per step and virtual replicas; or rows per device, from which both follow."""
+
+    global_size: Annotated[int | None, _optional(_COUNT)] = None
+    virtual_replicas: Annotated[int | None, _optional(_COUNT)] = None
+    per_device: Annotated[int | None, _optional(_COUNT)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_size(cls, data: Any) -> Any:
+        """Without a size, the batch has 32 rows as in Keras."""
+        return {"global_size": 32, **data} if isinstance(data, dict) and data.get("per_device") is None else data
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.per_device is not None and self.global_size is not None:
+            raise expected("one of global_size, per_device", "both")
+        return self
+
+
+class CompileRules(Section):
+    """Arguments of `model.compile`."""
+
+    not_yet: ClassVar = (
+        "loss_weights",
+        "weighted_metrics",
+        "schedule",
+        "jit_compile",
+        "steps_per_execution",
+        "run_eagerly",
+    )
+    optimizer: Annotated[Named, _NAMED]
+    loss: Annotated[Named | dict[str, Named], _LOSS]
+    metrics: Annotated[list[Named] | dict[str, list[Named]], _METRICS] = Field(default_factory=list)
+
+
+class CheckpointRules(Section):
+    """When to save, and how many checkpoints stay."""
+
+    not_yet: ClassVar = ("keep_best", "keep_every", "monitor", "mode", "max_pause")
+    every: Annotated[str, Expect(EVERY_WORDS, _is_every)] = "1 epoch"
+    keep_last: Annotated[int, _COUNT] = 3
+
+    @property
+    def interval(self) -> Every:
+        """`every`, understood."""
+        return parse_every(self.every)
+
+
+class Recipe(Section):
+    """A whole run. `base_dir` is the folder of the recipe file, from which its paths start."""
+
+    not_yet: ClassVar = (
+        "init_from",
+        "limits",
+        "on_oom",
+        "on_nonfinite",
+        "loggers",
+        "callbacks",
+        "strategy",
+        "reduction",
+    )
+    model: Annotated[str, _FUNCTION]
+    model_args: Annotated[dict[str, Any], _ARGUMENTS] = Field(default_factory=dict)
+    data: Data
+    batch: BatchRules = BatchRules(global_size=32)
+    epochs: Annotated[int, _COUNT]
+    compile: CompileRules | None = None
+    precision: Annotated[str, Expect("auto or float32", lambda value: value in ("auto", "float32"))] = "auto"
+    checkpoint: CheckpointRules = CheckpointRules()
+    seed: Annotated[int, Expect("an integer, 0 or more", lambda value: _is_count(value, 0))] = 0
+    _base_dir: Path = PrivateAttr(default=Path())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_phase(cls, data: Any) -> Any:
+        """Turn `phases: [{epochs: n}]` into `epochs: n`."""
+        if not isinstance(data, dict) or "phases" not in data:
+            return data
+        phases = data["phases"]
+        if "epochs" in data:
+            raise expected("one of epochs, phases", "both")
+        if not (
+            isinstance(phases, list)
+            and len(phases) == 1
+            and isinstance(phases[0], dict)
+            and set(phases[0]) == {"epochs"}
+        ):
+            raise expected(
+                "phases to be one phase such as [{epochs: 10}] (more is not available in this version)", shown(phases)
+            )
+        return {**{key: value for key, value in data.items() if key != "phases"}, "epochs": phases[0]["epochs"]}
+
+    @property
+    def base_dir(self) -> Path:
+        """The folder that the recipe's paths start from."""
+        return self._base_dir
+
+    def canonical(self) -> dict[str, Any]:
+        """Return the complete recipe as JSON values, defaults included and paths as written; equal for equal runs."""
+        return self.model_dump(mode="json")
+
+    @property
+    def recipe_hash(self) -> str:
+        """SHA-256 of the canonical recipe."""
+        text = json.dumps(self.canonical(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe at `path` with `key.sub=value` overrides; raise UsageError with one line for each error."""
+    path = Path(path)
+    return parse_recipe(apply_overrides(read_yaml(path), overrides), base_dir=path.parent, name=str(path))
+
+
+def parse_recipe(data: dict[str, Any], *, base_dir: Path, name: str = "the recipe") -> Recipe:
+    """Return the recipe in `data`, whose paths start from `base_dir`."""
+    try:
+        recipe = Recipe.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(
+            "ANY-RECIPE-004",
+            "\n".join(explain(error, Recipe)),
+            hint=f"correct {name}, or the key=value on the command line",
+        ) from error
+    recipe._base_dir = base_dir
+    return recipe

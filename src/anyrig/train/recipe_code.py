@@ -1,0 +1,160 @@
+"""Finds the user's function that a recipe names, by running the user's module.
+
+This is the only place that runs code because of a recipe. Whatever goes wrong inside the user's code is told with its
+file and line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from anyrig.errors import UsageError
+from anyrig.train.recipe_errors import suggestion
+
+
+def resolve_function(spec: str, base_dir: Path) -> Callable[..., Any]:
+    """Return the function that "file.py:function" (relative to `base_dir`) or "package.module:function" names.
+
+    `base_dir` comes first on the import path, so that the module may import its neighbours.
+    """
+    module_name, _, name = spec.rpartition(":")
+    _put_first_on_path(base_dir.resolve())
+    module = _file_module(module_name, base_dir) if module_name.endswith(".py") else _named_module(module_name)
+    if not hasattr(module, name):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        near = suggestion(name, known)
+        raise UsageError("ANY-RECIPE-007", f"model: {module_name} has no function {name}{near}", hint=f"define {name}")
+    function = getattr(module, name)
+    if not callable(function):
+        raise UsageError(
+            "ANY-RECIPE-008",
+            f"model: {name} in {module_name} is a {type(function).__name__}, not a function",
+            hint="name a function that returns the Keras model",
+        )
+    return function
+
+
+def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], *, key: str) -> Any:
+    """Return `function(**arguments)`; a wrong argument or a failure inside is a UsageError that names `key`."""
+    _check_arguments(function, arguments, key)
+    try:
+        return function(**arguments)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            "ANY-RECIPE-010",
+            f"{key}: {_name(function)} failed at {_place(error, inspect.getsourcefile(function))}: {_text(error)}",
+            hint="correct the function; --debug shows the whole traceback",
+        ) from error
+
+
+def _check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], key: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some compiled callables have none: the call itself will tell
+    names = list(signature.parameters)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    for argument in arguments:
+        if argument not in names and not takes_any:
+            near = suggestion(argument, names)
+            raise UsageError(
+                "ANY-RECIPE-009",
+                f"{key}.{argument}: {_name(function)} takes no such argument{near}",
+                hint="correct the name in the recipe",
+            )
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise UsageError(
+            "ANY-RECIPE-009", f"{key}: {_name(function)}: {error}", hint="give each argument of the function a value"
+        ) from error
+
+
+def _put_first_on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _file_module(file: str, base_dir: Path) -> ModuleType:
+    path = (base_dir / file).resolve()
+    if not path.is_file():
+        files = sorted(entry.name for entry in base_dir.glob("*.py"))
+        near = suggestion(file, files)
+        raise UsageError(
+            "ANY-RECIPE-006",
+            f"model: there is no file {base_dir / file}{near}",
+            hint="the path starts from the recipe's folder",
+        )
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    return _execute(path, path.stem if loaded is None else f"recipe_{path.stem}")
+
+
+def _execute(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None  # a .py file always has a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, Exception):
+            raise _import_failed(path.name, error, str(path)) from error
+        raise
+    return module
+
+
+def _named_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _import_failed(name, error, None) from error
+        raise UsageError(
+            "ANY-RECIPE-006",
+            f"model: there is no module {error.name}",
+            hint="install it, or write file.py:function with a path from the recipe's folder",
+        ) from error
+    except Exception as error:
+        raise _import_failed(name, error, None) from error
+
+
+def _import_failed(name: str, error: Exception, file: str | None) -> UsageError:
+    return UsageError(
+        "ANY-RECIPE-012",
+        f"model: importing {name} failed at {_place(error, file)}: {_text(error)}",
+        hint="correct that line; --debug shows the whole traceback",
+    )
+
+
+def _place(error: Exception, file: str | None) -> str:
+    """Return "cats.py:3": the last line of `file` on the way to the error, else the last line of all."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if file and Path(frame.filename) == Path(file)] or list(frames)
+    return f"{Path(inside[-1].filename).name}:{inside[-1].lineno}"
+
+
+def _text(error: Exception) -> str:
+    """Return the error as one line."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    first = text.strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,0 +1,59 @@
+"""What changed between the recipe that a run was started with and the one given now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# They are no part of the numbers already made: how long to go on, and what to keep.
+FREE = ("epochs", "checkpoint", "limits")
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One key with its old and new value; `free` when a run may resume with it."""
+
+    key: str
+    old: str
+    new: str
+    free: bool
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.old} -> {self.new}"
+
+
+def diff_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return a line such as "seed: 0 -> 1" for each difference that a resume must not have, sorted by key."""
+    return [str(change) for change in changes(old, new) if not change.free]
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """Return every difference between two canonical recipes, sorted by key."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    keys = sorted(before.keys() | after.keys())
+    outer = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}  # empty on one side only
+    return [
+        Change(
+            key=key,
+            old=_text(before.get(key, _ABSENT)),
+            new=_text(after.get(key, _ABSENT)),
+            free=key.partition(".")[0] in FREE,
+        )
+        for key in keys
+        if key not in outer and _text(before.get(key, _ABSENT)) != _text(after.get(key, _ABSENT))
+    ]
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or not value:
+        yield key, value
+        return
+    for name, item in value.items():
+        yield from _leaves(item, f"{key}.{name}" if key else str(name))
+
+
+def _text(value: Any) -> str:
+    return "(not set)" if value is _ABSENT else json.dumps(value, sort_keys=True, ensure_ascii=False)
