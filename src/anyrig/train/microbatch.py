@@ -1,0 +1,125 @@
+"""The work on one micro-batch as a pure function of tensors: what every device does for each virtual replica.
+
+The model runs inside Keras's `StatelessScope`: it reads the tensors it is given in place of its variables, and what it
+would have assigned is collected. Nothing here knows how many devices there are, and no variable is touched; the engine
+calls the functions once for each virtual replica and adds up what they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from anyrig.train.losses import Share, losses_of_share
+from anyrig.train.merging import Rule, contribution, rule_for
+
+
+class Values(NamedTuple):
+    """Tensors in place of the model's variables, each list in the order of `MicroBatch`'s list of variables."""
+
+    trainable: list[tf.Tensor]
+    state: list[tf.Tensor]
+    loss_scale: list[tf.Tensor]
+
+
+class Parts(NamedTuple):
+    """What one micro-batch adds to the step. Sums over the micro-batches are what the step needs."""
+
+    loss: tf.Tensor  # scalar: this micro-batch's part of the loss of the global batch
+    gradients: list[Any]  # for each trainable variable: a tensor, IndexedSlices, or None where the loss does not reach
+    moved: list[tf.Tensor]  # contributions to the state that was assigned, in the order of `MicroBatch.moved`
+    metrics: list[tf.Tensor]  # what each metric variable gained, starting from zero
+
+
+class MicroBatch:
+    """Traces a compiled, built model into functions of one micro-batch.
+
+    `moved` lists the state variables that training assigns, each with its merge rule; known once `train` was traced.
+    """
+
+    def __init__(self, model: keras.Model, generators: Sequence[keras.random.SeedGenerator], virtual_replicas: int) -> None:
+        self.model = model
+        self.seed_states = [generator.state for generator in generators]
+        seeds = {id(state) for state in self.seed_states}
+        self.trainable: list[keras.Variable] = list(model.trainable_variables)
+        self.state: list[keras.Variable] = [v for v in model.non_trainable_variables if id(v) not in seeds]
+        self.loss_scale: list[keras.Variable] = _loss_scale_variables(model.optimizer)
+        self.metrics = metric_variables(model)
+        self.moved: list[tuple[keras.Variable, Rule]] = []
+        self.virtual_replicas = virtual_replicas
+
+    def train(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
+        """Return loss, gradients, moved state and metric gains of one micro-batch.
+
+        `seeds` is int64 of shape (generators, 2); `batch` is (x, y, sample_weight) of this micro-batch's rows.
+        """
+        x, y, sample_weight = batch
+        with tf.GradientTape(watch_accessed_variables=False) as tape, self._scope(values, seeds) as scope:
+            tape.watch(values.trainable)
+            y_pred = _call(self.model, x, training=True)
+            loss = self._loss(share, x, y, y_pred, sample_weight, training=True)
+            scaled = loss if self.model.optimizer is None else self.model.optimizer.scale_loss(loss)
+            self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        gradients = tape.gradient(scaled, values.trainable)
+        moved = self._moved(values, scope, share)
+        return Parts(loss, gradients, moved, [scope.get_current_value(v) for v in self.metrics])
+
+    def test(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
+        """Return loss and metric gains of one micro-batch, with `training=False`."""
+        x, y, sample_weight = batch
+        with self._scope(values, seeds) as scope:
+            y_pred = _call(self.model, x, training=False)
+            loss = self._loss(share, x, y, y_pred, sample_weight, training=False)
+            self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return Parts(loss, [], [], [scope.get_current_value(v) for v in self.metrics])
+
+    def predict(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Any:
+        """Return the model's outputs for one micro-batch, with `training=False`."""
+        del share
+        with self._scope(values, seeds):
+            return _call(self.model, batch[0], training=False)
+
+    def _moved(self, values: Values, scope: keras.StatelessScope, share: Share) -> list[tf.Tensor]:
+        self.moved, contributions = [], []
+        for variable, old in zip(self.state, values.state, strict=True):
+            new = scope.get_current_value(variable)
+            if new is not old:
+                rule = rule_for(self.model, variable, self.virtual_replicas)
+                self.moved.append((variable, rule))
+                contributions.append(contribution(rule, old, new, share.rows))
+        return contributions
+
+    def _loss(self, share: Share, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool) -> tf.Tensor:
+        if self.virtual_replicas == 1:
+            return self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
+        with losses_of_share(self.model, share):
+            loss = self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
+        return loss * tf.cast(share.rows, loss.dtype)
+
+    def _scope(self, values: Values, seeds: tf.Tensor) -> keras.StatelessScope:
+        mapping = [
+            *zip(self.trainable, values.trainable, strict=True),
+            *zip(self.state, values.state, strict=True),
+            *zip(self.loss_scale, values.loss_scale, strict=True),
+            *((state, seeds[index]) for index, state in enumerate(self.seed_states)),
+            *((variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.metrics),
+        ]
+        return keras.StatelessScope(mapping, collect_losses=True)
+
+
+def metric_variables(model: keras.Model) -> list[keras.Variable]:
+    """Return the variables of all metrics but the loss tracker, which is updated once, from the loss of the step."""
+    tracker = {id(v) for v in model._loss_tracker.variables} if model._loss_tracker is not None else set()
+    return [v for v in model.metrics_variables if id(v) not in tracker]
+
+
+def _call(model: keras.Model, x: Any, *, training: bool) -> Any:
+    return model(x, training=training) if model._call_has_training_arg else model(x)
+
+
+def _loss_scale_variables(optimizer: Any) -> list[keras.Variable]:
+    scale = getattr(optimizer, "dynamic_scale", None)
+    return [] if scale is None else [scale]

@@ -1,0 +1,235 @@
+"""The owner engine: one TensorFlow process, an ordinary Keras model, each variable on one owner device.
+
+One `tf.function` is one step. Every device reads the weights from their owners, works through its block of virtual
+replicas one after another, and adds up whole subtrees of the fixed tree. Each variable's owner finishes the tree and
+makes the update with the unmodified Keras optimizer. There is no lasting copy of a weight, so what a callback assigns
+is seen by the next step.
+
+Two rules make the bytes independent of the devices. The micro-batch is one traced function that is never inlined, so
+its graph is optimised in the same way wherever it is called. And `tf.ensure_shape` stands on every result and after
+every addition, since grappler would otherwise rewrite a tree of additions into one AddN of another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from anyrig.data.source import Batch
+from anyrig.topology.plan import DevicePlan
+from anyrig.train import seeds
+from anyrig.train.losses import Share
+from anyrig.train.microbatch import MicroBatch, Parts, Values
+from anyrig.train.placement import follow_largest_input, owner
+from anyrig.train.purity import refuse_impure
+from anyrig.train.tree import reduce_tree
+
+_HOST = "/device:CPU:0"
+
+
+class OwnerEngine:
+    """Executes the steps of one built and compiled model by one device plan."""
+
+    def __init__(
+        self, plan: DevicePlan, model: keras.Model, generators: Sequence[tuple[str, keras.random.SeedGenerator]], seed: int
+    ) -> None:
+        self.plan = plan
+        self.model = model
+        self.seed = seed
+        self.generators = [(path, int(generator.state.numpy()[0])) for path, generator in generators]
+        self.micro = MicroBatch(model, [generator for _, generator in generators], plan.virtual_replicas)
+        self.device_of = {v: device for device, block in zip(plan.devices, plan.blocks, strict=True) for v in block}
+        self._sliced = _variables_to_slice(self.micro.trainable, len(plan.devices))
+        self._functions: dict[Any, Callable[..., Any]] = {}
+
+    def train(self, batch: Batch, step: int) -> dict[str, Any]:
+        """Do training step number `step` on one global batch; return Keras's logs so far in this epoch."""
+        return self._run(self._train_step, self.micro.train, batch, step)  # type: ignore[no-any-return]
+
+    def test(self, batch: Batch, index: int) -> dict[str, Any]:
+        """Do evaluation step number `index` on one global batch; return Keras's logs so far."""
+        return self._run(self._test_step, self.micro.test, batch, -1 - index)  # type: ignore[no-any-return]
+
+    def predict(self, batch: Batch, index: int) -> Any:
+        """Return the model's outputs for global batch number `index`, rows in order."""
+        return self._run(self._predict_step, self.micro.predict, batch, -1 - index)
+
+    # A trace is kept for each kind of step and structure of the batch, and one more where a batch has fewer rows than
+    # virtual replicas: then the last ones are empty, which the trace has to know.
+    def _run(self, step_function: Callable[..., Any], work: Callable[..., Any], batch: Batch, step: int) -> Any:
+        leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
+        filled = min(self.plan.virtual_replicas, int(leaves[0].shape[0]))
+        specs = [_any_rows(leaf) for leaf in leaves]
+        shape = keras.tree.map_structure(lambda leaf: leaf is not None, batch)
+        key = (step_function.__name__, filled, repr(shape), tuple(specs))
+        if key not in self._functions:
+            self._functions[key] = self._trace(step_function, work, filled, shape, specs)
+        keys = seeds.keys(self.seed, self.generators, step, self.plan.virtual_replicas)
+        return self._functions[key](leaves, keys)
+
+    def _trace(self, step_function: Any, work: Any, filled: int, shape: Any, specs: list[tf.TensorSpec]) -> Any:
+        @tf.function(autograph=False, experimental_attributes={"_noinline": True})
+        def micro(values: Values, keys: tf.Tensor, leaves: list[tf.Tensor], share: Share) -> Any:
+            result = work(values, keys, _pack(shape, leaves), share)
+            refuse_impure(tf.compat.v1.get_default_graph())
+            return result
+
+        key_spec = tf.TensorSpec((self.plan.virtual_replicas, len(self.generators), 2), tf.int64)
+
+        @tf.function(autograph=False, input_signature=[specs, key_spec])
+        def step(leaves: list[tf.Tensor], keys: tf.Tensor) -> Any:
+            parts = self._all_parts(micro, filled, leaves, keys, shape)
+            return step_function(parts, tf.shape(leaves[0])[0])
+
+        return step
+
+    def _all_parts(self, micro: Any, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor, shape: Any) -> list[Any]:
+        """Return the result of every non-empty virtual replica, each computed on its device."""
+        with tf.device(_HOST):
+            shares = self._shares(leaves, shape)
+        parts = []
+        for device, block in zip(self.plan.devices, self.plan.blocks, strict=True):
+            with tf.device(device):
+                values, before = self._read_variables(), []
+                for v in (v for v in block if v < filled):
+                    start, stop, share = shares[v]
+                    with tf.device(_HOST):
+                        rows = [leaf[start:stop] for leaf in leaves]
+                    # One micro-batch after another: a device never holds the activations of two.
+                    with tf.control_dependencies(before):
+                        part = micro(values, keys[v], rows, share)
+                    parts.append(keras.tree.map_structure(_barrier, part))
+                    before = [keras.tree.flatten(part)[0]]
+        return parts
+
+    def _shares(self, leaves: list[tf.Tensor], shape: Any) -> list[tuple[tf.Tensor, tf.Tensor, Share]]:
+        """Return start row, stop row and share of each virtual replica, as `batch.row_ranges` gives them."""
+        rows, replicas = tf.shape(leaves[0])[0], self.plan.virtual_replicas
+        starts = [v * (rows // replicas) + tf.minimum(v, rows % replicas) for v in range(replicas + 1)]
+        weights = [w for w in keras.tree.flatten(_pack(shape, leaves)[2]) if w is not None]
+        total = tf.reduce_sum(tf.cast(weights[0], tf.float32)) if weights else tf.zeros(())
+        return [
+            (a, b, Share(tf.cast(b - a, tf.float32) / tf.cast(rows, tf.float32), total))
+            for a, b in zip(starts[:-1], starts[1:], strict=True)
+        ]
+
+    def _read_variables(self) -> Values:
+        """Return the current values of the model's variables, read once for the device in whose scope this is traced."""
+        lists = (self.micro.trainable, self.micro.state, self.micro.loss_scale)
+        return Values(*([tf.identity(v.value) for v in variables] for variables in lists))
+
+    def _train_step(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
+        gradients = [
+            self._gradient([part.gradients[i] for part in parts], variable)
+            for i, variable in enumerate(self.micro.trainable)
+        ]
+        moved = [
+            self._merge([part.moved[i] for part in parts], variable, rule)
+            for i, (variable, rule) in enumerate(self.micro.moved)
+        ]
+        with tf.compat.v1.device(follow_largest_input):
+            if any(gradient is not None for gradient in gradients):
+                self.model.optimizer.apply(gradients, self.micro.trainable)
+            for (variable, rule), value in zip(self.micro.moved, moved, strict=True):
+                variable.value.assign_add(value) if rule == "sum" else variable.value.assign(value)
+        return self._test_step(parts, rows)
+
+    def _test_step(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
+        """Add what the micro-batches gained to loss tracker and metrics; return their results."""
+        loss = self._sum([part.loss for part in parts], _HOST)
+        gains = [self._sum([p.metrics[i] for p in parts], owner(v)) for i, v in enumerate(self.micro.metrics)]
+        with tf.compat.v1.device(follow_largest_input):
+            if self.model._loss_tracker is not None:
+                self.model._loss_tracker.update_state(loss, sample_weight=rows)
+            for variable, gain in zip(self.micro.metrics, gains, strict=True):
+                variable.value.assign_add(gain)
+            return self.model.get_metrics_result()  # type: ignore[no-any-return]
+
+    def _predict_step(self, parts: list[Any], rows: tf.Tensor) -> Any:
+        del rows
+        with tf.device(_HOST):
+            return keras.tree.map_structure(lambda *outputs: tf.concat(outputs, axis=0), *parts)
+
+    def _gradient(self, parts: list[Any], variable: keras.Variable) -> Any:
+        """Return the summed gradient on the variable's owner, in the variable's dtype; None where there is none."""
+        if parts[0] is None:
+            return None
+        home = owner(variable)
+        if isinstance(parts[0], tf.IndexedSlices):
+            with tf.device(home):
+                return _sum_rows(parts)
+        dtype = parts[0].dtype
+        wide = [tf.cast(part, tf.float32) if dtype in (tf.float16, tf.bfloat16) else part for part in parts]
+        total = self._sum_slices(wide, home) if id(variable) in self._sliced else self._sum(wide, home)
+        with tf.device(home):
+            return tf.cast(total, dtype)
+
+    def _merge(self, parts: list[tf.Tensor], variable: keras.Variable, rule: str) -> tf.Tensor:
+        if rule != "first":
+            return self._sum(parts, owner(variable))
+        with tf.device(owner(variable)):
+            message = f"{variable.path}: virtual replicas moved this state differently, but its merge rule is 'first'"
+            checks = [tf.debugging.assert_equal(parts[0], part, message=message) for part in parts[1:]]
+            with tf.control_dependencies(checks):
+                return tf.identity(parts[0])
+
+    def _sum(self, parts: list[tf.Tensor], home: str, span_device: Callable[[range], str] | None = None) -> tf.Tensor:
+        """Return the tree sum over all virtual replicas; an empty one adds zeros. It is finished on device `home`."""
+        empty = self.plan.virtual_replicas - len(parts)
+        parts = parts + [tf.zeros_like(parts[0])] * empty
+
+        def join(left: tf.Tensor, right: tf.Tensor, span: range) -> tf.Tensor:
+            same = self.device_of[span[0]] == self.device_of[span[-1]]
+            with tf.device(self.device_of[span[0]] if same else home):
+                return _barrier(left + right)
+
+        return reduce_tree(parts, join)
+
+    def _sum_slices(self, parts: list[tf.Tensor], home: str) -> tf.Tensor:
+        """Return the same sum, each device having finished one slice of it, so that no device gets all the traffic."""
+        bounds = np.linspace(0, int(parts[0].shape[0]), len(self.plan.devices) + 1).astype(int)
+        finished = []
+        for device, start, stop in zip(self.plan.devices, bounds[:-1], bounds[1:], strict=True):
+            slices = []
+            for v, part in enumerate(parts):
+                with tf.device(self.device_of[v]):
+                    slices.append(part[start:stop])
+            finished.append(self._sum(slices, device))
+        with tf.device(home):
+            return tf.concat(finished, axis=0)
+
+
+def _any_rows(leaf: Any) -> tf.TensorSpec:
+    return tf.TensorSpec((None, *leaf.shape[1:]), tf.as_dtype(leaf.dtype))
+
+
+def _pack(shape: Any, leaves: Sequence[tf.Tensor]) -> Any:
+    """Return the batch that `shape` describes: a leaf where it says True, None where it says False."""
+    remaining: Iterator[tf.Tensor] = iter(leaves)
+    return keras.tree.map_structure(lambda present: next(remaining) if present else None, shape)
+
+
+def _barrier(tensor: Any) -> Any:
+    """Return the tensor behind an operation that grappler does not rewrite additions across."""
+    if tensor is None or isinstance(tensor, tf.IndexedSlices):
+        return tensor
+    return tf.ensure_shape(tensor, tensor.shape)
+
+
+def _sum_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """Return sparse gradients as one, the rows of each index summed in the order of the virtual replicas."""
+    values = tf.concat([part.values for part in parts], axis=0)
+    unique, position = tf.unique(tf.concat([part.indices for part in parts], axis=0))
+    summed = tf.math.unsorted_segment_sum(values, position, tf.shape(unique)[0])
+    return tf.IndexedSlices(summed, unique, parts[0].dense_shape)
+
+
+def _variables_to_slice(variables: Sequence[keras.Variable], devices: int) -> set[int]:
+    """Return the ids of variables so large that one owner summing them alone would be a bottleneck."""
+    sizes = {id(v): int(np.prod(v.shape)) for v in variables}
+    limit = sum(sizes.values()) / (2 * devices)
+    return {id(v) for v in variables if devices > 1 and sizes[id(v)] > limit and len(v.shape) and v.shape[0] >= devices}
