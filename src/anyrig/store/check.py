@@ -9,8 +9,8 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from io import FileIO
+from pathlib import Path
 
 import xxhash
 

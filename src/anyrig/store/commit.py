@@ -28,14 +28,14 @@ class Rejected:
 
 def committed_steps(checkpoints: str | os.PathLike[str]) -> list[int]:
     """Return the committed steps, sorted; anything else in the folder is ignored."""
-    found = _candidates(Path(checkpoints))
+    found = folders_with_steps(Path(checkpoints))
     return sorted(candidate.step for candidate in found if isinstance(candidate, Checkpoint))
 
 
 def newest_sound(checkpoints: str | os.PathLike[str]) -> tuple[Checkpoint | None, list[Rejected]]:
     """Return the newest committed checkpoint that verifies in full, and what was newer but could not be used."""
     rejected: list[Rejected] = []
-    for candidate in _candidates(Path(checkpoints)):
+    for candidate in folders_with_steps(Path(checkpoints)):
         if isinstance(candidate, Rejected):
             rejected.append(candidate)
             continue
@@ -46,8 +46,8 @@ def newest_sound(checkpoints: str | os.PathLike[str]) -> tuple[Checkpoint | None
     return None, rejected
 
 
-def _candidates(root: Path) -> Iterator[Checkpoint | Rejected]:
-    """Yield every folder of `root` that bears a step, newest first; unfinished ones before the finished of a step."""
+def folders_with_steps(root: Path) -> Iterator[Checkpoint | Rejected]:
+    """Yield every folder that bears a step, newest first: committed and opened, or why it is not (unfinished ones too)."""
     named = [(step, name) for name in folder_names(root) if (step := _step_in(name)) is not None]
     for step, name in sorted(named, key=lambda item: (-item[0], item[1])):
         try:

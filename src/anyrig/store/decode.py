@@ -17,7 +17,7 @@ from anyrig.store.dtypes import ITEM_BYTES
 from anyrig.store.jsonvalues import StrictJsonError, decoded, parse_strict
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, fault_of_path
 from anyrig.store.manifest import FORMAT, SCHEMA_VERSION, SEAL, FileEntry, Manifest, Piece, TensorEntry
-from anyrig.store.parse import HASH_DIGITS, ManifestError, Fields, bad
+from anyrig.store.parse import HASH_DIGITS, Fields, ManifestError, bad
 
 _ROOT = frozenset({"format", "schema_version", "step", "files", "tensors", "progress", "record"})
 _FILE = frozenset({"name", "size", "checksum"})

@@ -48,6 +48,7 @@ def numpy_dtype(spelling: str) -> np.dtype[Any]:
     if spelling in _ML_DTYPES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[spelling]))
-    dtype: np.dtype[Any] = np.dtype(_NUMPY[spelling])
-    return dtype.newbyteorder("<")
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[spelling]))
+        return extended
+    little_endian: np.dtype[Any] = np.dtype(_NUMPY[spelling]).newbyteorder("<")
+    return little_endian

@@ -7,11 +7,20 @@ data without holes (https://github.com/huggingface/safetensors#format).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anyrig.errors import AnyrigError
+from anyrig.store.dtypes import ITEM_BYTES
+from anyrig.store.jsonvalues import StrictJsonError, parse_strict
 
 ALIGNMENT = 64
 PREFIX_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000  # as in the official reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +44,48 @@ def build_header(specs: Sequence[TensorSpec]) -> bytes:
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(PREFIX_BYTES + len(text)) % ALIGNMENT)
     return len(text).to_bytes(PREFIX_BYTES, "little") + text
+
+
+def read_header(path: Path) -> list[TensorSpec]:
+    """Return the tensors that the header of a safetensors file lists, in the order of their data."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(PREFIX_BYTES), "little")
+            if not 2 <= length <= min(size - PREFIX_BYTES, MAX_HEADER_BYTES):
+                raise StrictJsonError(f"its header cannot have {length} bytes")
+            return list(_specs(parse_strict(file.read(length)), size - PREFIX_BYTES - length))
+    except (StrictJsonError, OSError) as error:
+        raise AnyrigError(
+            "ANY-LOAD-014",
+            f"{path} is not a readable safetensors file: {error}.",
+            hint="copy or download the file again, or see what it is with: file PATH",
+        ) from error
+
+
+def _specs(header: Any, data_bytes: int) -> Iterator[TensorSpec]:
+    if not isinstance(header, dict):
+        raise StrictJsonError("its header is not an object")
+    header.pop("__metadata__", None)
+    found = [_spec(name, entry) for name, entry in header.items()]
+    position = 0
+    for start, stop, spec in sorted(found, key=lambda item: item[:2]):
+        if start != position:
+            raise StrictJsonError(f"the data of {spec.name!r} starts at byte {start} instead of {position}")
+        position = stop
+        yield spec
+    if position != data_bytes:
+        raise StrictJsonError(f"it has {data_bytes} bytes of data, its header lists {position}")
+
+
+def _spec(name: str, entry: Any) -> tuple[int, int, TensorSpec]:
+    try:
+        dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        numbers = [start, stop, *shape]
+        if not isinstance(dtype, str) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise TypeError
+    except (TypeError, ValueError, KeyError):
+        raise StrictJsonError(f"the header's entry of {name!r} is not valid") from None
+    if dtype in ITEM_BYTES and stop - start != math.prod(shape) * ITEM_BYTES[dtype]:
+        raise StrictJsonError(f"the shape and the bytes of {name!r} do not fit")
+    return start, stop, TensorSpec(name, dtype, tuple(shape), stop - start)

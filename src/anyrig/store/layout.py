@@ -5,8 +5,8 @@ Pure text; nothing here touches a file system. Names are checked by the same rul
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from typing import Literal
 
 MANIFEST = "manifest.json"
@@ -34,7 +34,7 @@ def step_of(name: str) -> int | None:
 
 def leftover_name(step: int, kind: Leftover) -> str:
     """Return a new hidden name for a folder that is being written, being removed, or was set aside as damaged."""
-    return f".{step_name(step)}.{kind}-{secrets.token_hex(4)}"
+    return f".{step_name(step)}.{kind}-{os.urandom(4).hex()}"
 
 
 def leftover_of(name: str) -> tuple[int, str] | None:

@@ -163,7 +163,9 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Open a checkpoint folder under whatever name, unless the name says that it was never finished."""
     folder = Path(path)
     if not os.path.lexists(folder):
-        raise UsageError("ANY-LOAD-001", f"{folder} does not exist.", hint="check the path (`anyrig ls RUN` lists a run)")
+        raise UsageError(
+            "ANY-LOAD-001", f"{folder} does not exist.", hint="check the path (`anyrig ls RUN` lists a run)"
+        )
     if leftover_of(folder.name):
         raise ManifestError(
             "ANY-LOAD-003",

@@ -1,0 +1,145 @@
+"""Say what a run, a checkpoint or a safetensors file holds, from manifests and headers alone.
+
+Reads no tensor, imports neither numpy nor TensorFlow, and costs the same for any size.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from anyrig.errors import UsageError
+from anyrig.locations import checkpoints_folder, find_checkpoint, resolve
+from anyrig.store.commit import committed_steps
+from anyrig.store.header import TensorSpec, read_header
+from anyrig.store.manifest import TensorEntry
+from anyrig.store.read import Checkpoint, open_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLine:
+    """One tensor: `dtype` in safetensors spelling."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    file: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """The tensors whose names start with `group/`: how many, how many elements, how many bytes."""
+
+    group: str
+    tensors: int
+    elements: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What is at `path`. Of a run, `checkpoint` is its newest committed one and the rest describes that.
+
+    `parameters` counts the elements under `model/` (of a plain safetensors file: all). What a safetensors file does
+    not record is None or empty. `tensors` is filled on request.
+    """
+
+    path: Path
+    kind: Literal["run", "checkpoint", "safetensors"]
+    checkpoint: Path | None = None
+    steps: tuple[int, ...] = ()
+    step: int | None = None
+    parameters: int
+    nbytes: int
+    groups: tuple[GroupLine, ...]
+    files: tuple[tuple[str, int], ...]
+    model_digest: str | None = None
+    state_digest: str | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+    tensors: tuple[TensorLine, ...] = ()
+
+    @property
+    def epoch(self) -> Any:
+        """The epoch that the progress names, if any."""
+        return self.progress.get("epoch")
+
+
+def inspect(path: str | os.PathLike[str], *, tensors: bool = False) -> Inspection:
+    """Describe a run directory, a folder of checkpoints, a checkpoint or a safetensors file."""
+    location = resolve(path)
+    if location.kind == "safetensors":
+        return _inspect_file(location.path, tensors)
+    if location.kind == "checkpoint":
+        return _inspect_checkpoint(location.path, "checkpoint", open_checkpoint(location.path), (), tensors)
+    if location.kind in ("run", "checkpoints"):
+        steps = tuple(committed_steps(checkpoints_folder(location)))
+        return _inspect_checkpoint(location.path, "run", open_checkpoint(find_checkpoint(path)), steps, tensors)
+    raise UsageError(
+        "ANY-LOAD-015",
+        f"{location.path} is {location.words}: there is nothing to inspect.",
+        hint="give a run directory, a checkpoint (a folder named step-N) or a .safetensors file",
+    )
+
+
+def _inspect_checkpoint(
+    path: Path, kind: Literal["run", "checkpoint"], found: Checkpoint, steps: tuple[int, ...], tensors: bool
+) -> Inspection:
+    lines = [_line_of_entry(entry) for entry in found.manifest.tensors]
+    return Inspection(
+        path=path,
+        kind=kind,
+        checkpoint=found.path,
+        steps=steps,
+        step=found.step,
+        parameters=_elements(line for line in lines if line.name.startswith("model/")),
+        nbytes=sum(line.nbytes for line in lines),
+        groups=_groups(lines),
+        files=tuple((entry.name, entry.size) for entry in found.manifest.files),
+        model_digest=found.model_digest,
+        state_digest=found.state_digest,
+        progress=found.progress,
+        record=found.record,
+        tensors=tuple(lines) if tensors else (),
+    )
+
+
+def _inspect_file(path: Path, tensors: bool) -> Inspection:
+    lines = [_line_of_spec(spec, path.name) for spec in read_header(path)]
+    return Inspection(
+        path=path,
+        kind="safetensors",
+        parameters=_elements(lines),
+        nbytes=sum(line.nbytes for line in lines),
+        groups=_groups(lines),
+        files=((path.name, path.stat().st_size),),
+        tensors=tuple(lines) if tensors else (),
+    )
+
+
+def _line_of_entry(entry: TensorEntry) -> TensorLine:
+    return TensorLine(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.pieces[0].file, entry.aliases)
+
+
+def _line_of_spec(spec: TensorSpec, file: str) -> TensorLine:
+    return TensorLine(spec.name, spec.dtype, spec.shape, spec.nbytes, file)
+
+
+def _elements(lines: Iterable[TensorLine]) -> int:
+    return sum(math.prod(line.shape) for line in lines)
+
+
+def _groups(lines: Sequence[TensorLine]) -> tuple[GroupLine, ...]:
+    members: dict[str, list[TensorLine]] = {}
+    for line in lines:
+        members.setdefault(line.name.partition("/")[0], []).append(line)
+    return tuple(
+        GroupLine(group, len(found), _elements(found), sum(line.nbytes for line in found))
+        for group, found in members.items()
+    )

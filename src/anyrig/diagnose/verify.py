@@ -1,0 +1,71 @@
+"""Read a checkpoint, or every one of a run, and say whether each byte is what was written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyrig.errors import CheckFailed, UsageError
+from anyrig.locations import checkpoints_folder, resolve
+from anyrig.store.check import Damage
+from anyrig.store.commit import Rejected, folders_with_steps
+from anyrig.store.read import open_checkpoint, verify_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One checkpoint: sound when `damage` is empty. `nbytes` were read."""
+
+    path: Path
+    step: int
+    nbytes: int
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """`checkpoints` were read in full, oldest first; `rejected` bear a step's name but are not committed."""
+
+    path: Path
+    checkpoints: tuple[Verdict, ...]
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.rejected and not any(verdict.damage for verdict in self.checkpoints)
+
+    def require_sound(self) -> None:
+        """Raise `CheckFailed` with the damage in words, unless there is none."""
+        if self.sound:
+            return
+        lines = [f"{verdict.path.name}: {damage}" for verdict in self.checkpoints for damage in verdict.damage]
+        lines += [f"{rejected.name}: {rejected.reason}" for rejected in self.rejected]
+        raise CheckFailed(
+            "ANY-VERIFY-001",
+            f"{self.path} is damaged:\n  " + "\n  ".join(lines),
+            hint="resume or predict from an undamaged checkpoint (`anyrig ls RUN`), or copy this one again",
+        )
+
+
+def verify(path: str | os.PathLike[str]) -> VerifyReport:
+    """Verify a checkpoint, or all of a run directory; a checkpoint that cannot be opened is an error."""
+    location = resolve(path)
+    if location.kind == "checkpoint":
+        return VerifyReport(location.path, (_verdict(location.path),))
+    if location.kind not in ("run", "checkpoints"):
+        raise UsageError(
+            "ANY-VERIFY-002",
+            f"{location.path} is {location.words}: it has no checksums to verify.",
+            hint="give a run directory or a checkpoint (a folder named step-N)",
+        )
+    found = list(folders_with_steps(checkpoints_folder(location)))[::-1]
+    verdicts = tuple(_verdict(item.path) for item in found if not isinstance(item, Rejected))
+    return VerifyReport(location.path, verdicts, tuple(item for item in found if isinstance(item, Rejected)))
+
+
+def _verdict(path: Path) -> Verdict:
+    checkpoint = open_checkpoint(path)
+    nbytes = sum(entry.size for entry in checkpoint.manifest.files)
+    return Verdict(path, checkpoint.step, nbytes, tuple(verify_checkpoint(checkpoint)))

@@ -1,0 +1,136 @@
+"""What a path given by a user is: a run directory, its checkpoints, one checkpoint, a data file; or not there at all.
+
+Reads names only; what committed means is asked of `store.commit`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from anyrig.errors import UsageError
+from anyrig.store.commit import committed_steps
+from anyrig.store.layout import DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
+
+CHECKPOINTS = "checkpoints"
+
+Kind = Literal["run", "checkpoints", "checkpoint", "safetensors", "folder", "file"]
+_WORDS = {
+    "run": "a run directory",
+    "checkpoints": "a folder of checkpoints",
+    "checkpoint": "a checkpoint",
+    "safetensors": "a safetensors file",
+    "folder": "a folder that is neither a run directory nor a checkpoint",
+    "file": "a file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A path that is there, and what it is; `folder` and `file` are things of other formats."""
+
+    path: Path
+    kind: Kind
+
+    @property
+    def words(self) -> str:
+        """What it is, for a sentence."""
+        return _WORDS[self.kind]
+
+
+def resolve(path: str | os.PathLike[str]) -> Location:
+    """Say what `path` is (`~` is the home folder); raise when nothing is there."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise UsageError(
+            "ANY-LOAD-001", f"{found} does not exist{_nearest(found)}.", hint="check the path, for example with ls"
+        )
+    return Location(found, _kind_of_folder(found) if found.is_dir() else _kind_of_file(found))
+
+
+def _nearest(path: Path) -> str:
+    """Say what of the path is there, for somebody who mistyped the end."""
+    there = next((parent for parent in path.absolute().parents if parent.is_dir()), None)
+    return f" ({there} does)" if there else ""
+
+
+def _kind_of_file(path: Path) -> Kind:
+    return "safetensors" if path.name.endswith(DATA_SUFFIX) else "file"
+
+
+def _kind_of_folder(path: Path) -> Kind:
+    if (path / CHECKPOINTS).is_dir():
+        return "run"
+    if os.path.lexists(path / MANIFEST) or step_of(path.name) is not None or leftover_of(path.name):
+        return "checkpoint"
+    if path.name == CHECKPOINTS or any(step_of(name) is not None for name in os.listdir(path)):
+        return "checkpoints"
+    return "folder"
+
+
+def checkpoints_folder(location: Location) -> Path:
+    """Return the folder of checkpoints of a `run` or `checkpoints` location."""
+    return location.path / CHECKPOINTS if location.kind == "run" else location.path
+
+
+def find_checkpoint(path: str | os.PathLike[str]) -> Path:
+    """Return the checkpoint that `path` means: itself, or the newest committed one of a run directory."""
+    location = resolve(path)
+    if location.kind == "checkpoint":
+        return location.path
+    if location.kind not in ("run", "checkpoints"):
+        raise UsageError(
+            "ANY-LOAD-002",
+            f"{location.path} is {location.words}, not a checkpoint.",
+            hint="give a run directory or a folder named step-N",
+        )
+    folder = checkpoints_folder(location)
+    steps = committed_steps(folder)
+    if not steps:
+        raise UsageError(
+            "ANY-LOAD-013",
+            f"{location.path} has no committed checkpoint: {folder} holds {_listing(folder)}.",
+            hint="train until the first save, or give another run directory",
+        )
+    return folder / step_name(steps[-1])
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(os.listdir(folder))
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"
+
+
+def prepare_run_directory(path: str | os.PathLike[str]) -> Path:
+    """Make `path` a run directory that can be written to, or find that it is one; return it.
+
+    Whatever else is there is left alone: a file, or a folder with other things in it, is an error.
+    """
+    run = Path(path).expanduser()
+    if os.path.lexists(run) and not run.is_dir():
+        raise UsageError("ANY-STORE-010", f"The run directory {run} is a file.", hint="give another --run directory")
+    if run.is_dir() and not (run / CHECKPOINTS).is_dir() and (others := _listing(run)) != "nothing":
+        raise UsageError(
+            "ANY-STORE-012",
+            f"{run} is not a run directory and is not empty: it holds {others}.",
+            hint="give a new or empty --run directory",
+        )
+    try:
+        (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        for folder in (run, run / CHECKPOINTS):
+            _try_to_write(folder)
+    except OSError as error:
+        raise UsageError(
+            "ANY-STORE-011",
+            f"The run directory {run} cannot be written to: {error.strerror} ({error.filename}).",
+            hint="give a --run directory on a disk that you may write to",
+        ) from error
+    return run
+
+
+def _try_to_write(folder: Path) -> None:
+    """Create and remove a file: permissions, quotas and read-only mounts show only when tried."""
+    probe = folder / f".write-probe-{os.urandom(4).hex()}"
+    probe.touch(exist_ok=False)
+    probe.unlink()
