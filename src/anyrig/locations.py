@@ -13,6 +13,7 @@ from typing import Literal
 from anyrig.errors import UsageError
 from anyrig.store.commit import committed_steps
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
+from anyrig.store.read import unreadable
 
 CHECKPOINTS = "checkpoints"
 
@@ -43,11 +44,14 @@ class Location:
 def resolve(path: str | os.PathLike[str]) -> Location:
     """Say what `path` is (`~` is the home folder); raise when nothing is there."""
     found = Path(path).expanduser()
-    if not found.exists():
-        raise UsageError(
-            "ANY-LOAD-001", f"{found} does not exist{_nearest(found)}.", hint="check the path, for example with ls"
-        )
-    return Location(found, _kind_of_folder(found) if found.is_dir() else _kind_of_file(found))
+    try:
+        if found.exists():
+            return Location(found, _kind_of_folder(found) if found.is_dir() else _kind_of_file(found))
+    except OSError as error:
+        raise unreadable(found, error) from error
+    raise UsageError(
+        "ANY-LOAD-001", f"{found} does not exist{_nearest(found)}.", hint="check the path, for example with ls"
+    )
 
 
 def _nearest(path: Path) -> str:

@@ -10,7 +10,9 @@ from anyrig.errors import CheckFailed, UsageError
 from anyrig.locations import checkpoints_folder, resolve
 from anyrig.store.check import Damage
 from anyrig.store.commit import Rejected, folders_with_steps
-from anyrig.store.read import open_checkpoint, verify_checkpoint
+from anyrig.store.layout import step_of
+from anyrig.store.parse import ManifestError
+from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,10 @@ class VerifyReport:
 
 
 def verify(path: str | os.PathLike[str]) -> VerifyReport:
-    """Verify a checkpoint, or all of a run directory; a checkpoint that cannot be opened is an error."""
+    """Verify a checkpoint, or all of a run directory (a save that is still going on there is no damage)."""
     location = resolve(path)
     if location.kind == "checkpoint":
-        return VerifyReport(location.path, (_verdict(location.path),))
+        return _verify_one(location.path)
     if location.kind not in ("run", "checkpoints"):
         raise UsageError(
             "ANY-VERIFY-002",
@@ -61,11 +63,18 @@ def verify(path: str | os.PathLike[str]) -> VerifyReport:
             hint="give a run directory or a checkpoint (a folder named step-N)",
         )
     found = list(folders_with_steps(checkpoints_folder(location)))[::-1]
-    verdicts = tuple(_verdict(item.path) for item in found if not isinstance(item, Rejected))
-    return VerifyReport(location.path, verdicts, tuple(item for item in found if isinstance(item, Rejected)))
+    verdicts = tuple(_verdict(item) for item in found if not isinstance(item, Rejected))
+    rejected = tuple(item for item in found if isinstance(item, Rejected) and step_of(item.name) is not None)
+    return VerifyReport(location.path, verdicts, rejected)
 
 
-def _verdict(path: Path) -> Verdict:
-    checkpoint = open_checkpoint(path)
+def _verify_one(path: Path) -> VerifyReport:
+    try:
+        return VerifyReport(path, (_verdict(open_checkpoint(path)),))
+    except ManifestError as error:
+        return VerifyReport(path, (), (Rejected(path.name, step_of(path.name), error.message),))
+
+
+def _verdict(checkpoint: Checkpoint) -> Verdict:
     nbytes = sum(entry.size for entry in checkpoint.manifest.files)
-    return Verdict(path, checkpoint.step, nbytes, tuple(verify_checkpoint(checkpoint)))
+    return Verdict(checkpoint.path, checkpoint.step, nbytes, tuple(verify_checkpoint(checkpoint)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from anyrig.store.layout import leftover_name, leftover_of, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, remove_tree
 from anyrig.store.parse import ManifestError
-from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
+from anyrig.store.read import Checkpoint, open_checkpoint, unreadable, verify_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Rejected:
     """A folder that looks like a checkpoint but cannot be used; `reason` says why in words."""
 
     name: str
-    step: int
+    step: int | None
     reason: str
 
 
@@ -47,13 +47,27 @@ def newest_sound(checkpoints: str | os.PathLike[str]) -> tuple[Checkpoint | None
 
 
 def folders_with_steps(root: Path) -> Iterator[Checkpoint | Rejected]:
-    """Yield every folder that bears a step, newest first: committed and opened, or why it is not (unfinished ones too)."""
-    named = [(step, name) for name in folder_names(root) if (step := _step_in(name)) is not None]
+    """Yield what bears a step, newest first: opened when committed, else with the reason (unfinished saves too)."""
+    named = [(step, name) for name in _names(root) if (step := _step_in(name)) is not None]
     for step, name in sorted(named, key=lambda item: (-item[0], item[1])):
+        folder = root / name
+        if folder.is_symlink():
+            yield Rejected(name, step, f"{folder} is a link")
+            continue
         try:
-            yield open_checkpoint(root / name)
+            yield open_checkpoint(folder)
         except ManifestError as error:
-            yield Rejected(name, step, error.message)
+            if folder.exists():  # else it was removed while we looked
+                yield Rejected(name, step, error.message)
+
+
+def _names(root: Path) -> list[str]:
+    try:
+        return os.listdir(root)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise unreadable(root, error) from error
 
 
 def _step_in(name: str) -> int | None:
@@ -64,8 +78,9 @@ def _step_in(name: str) -> int | None:
 def set_aside(checkpoints: str | os.PathLike[str], rejected: Rejected, *, files: LocalFiles = LOCAL) -> None:
     """Hide a damaged checkpoint from retention and later saves without deleting it (the caller holds the lock)."""
     root = Path(checkpoints)
-    if step_of(rejected.name) is not None:
-        files.rename(root / rejected.name, root / leftover_name(rejected.step, "damaged"))
+    step = step_of(rejected.name)
+    if step is not None:
+        files.rename(root / rejected.name, root / leftover_name(step, "damaged"))
         files.flush_folder(root)
 
 

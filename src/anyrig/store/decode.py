@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -17,7 +18,7 @@ from anyrig.store.dtypes import ITEM_BYTES
 from anyrig.store.jsonvalues import StrictJsonError, decoded, parse_strict
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, fault_of_path
 from anyrig.store.manifest import FORMAT, SCHEMA_VERSION, SEAL, FileEntry, Manifest, Piece, TensorEntry
-from anyrig.store.parse import HASH_DIGITS, Fields, ManifestError, bad
+from anyrig.store.parse import HASH_DIGITS, MAX_WHOLE, Fields, ManifestError, bad
 
 _ROOT = frozenset({"format", "schema_version", "step", "files", "tensors", "progress", "record"})
 _FILE = frozenset({"name", "size", "checksum"})
@@ -122,6 +123,8 @@ def _piece(value: Any, where: str, item_bytes: int, sizes: dict[str, int]) -> Pi
         bad(fields.at("stop"), f"bytes {piece.start} to {piece.stop} are not in {piece.file!r}")
     if piece.stop - piece.start != math.prod(piece.shape) * item_bytes:
         bad(fields.at("shape"), f"{list(piece.shape)} does not fill bytes {piece.start} to {piece.stop}")
+    if math.prod(extent or 1 for extent in piece.shape) * item_bytes > MAX_WHOLE:
+        bad(fields.at("shape"), f"{list(piece.shape)} is larger than any array")
     if len(piece.checksums) != -(-(piece.stop - piece.start) // CHUNK_BYTES):
         bad(fields.at("checksums"), "expected one checksum per 64 MiB")
     return piece
@@ -134,7 +137,7 @@ def _check_names(tensors: Sequence[TensorEntry]) -> None:
 
 
 def _repeated(names: Sequence[str]) -> str:
-    return next(name for index, name in enumerate(names) if name in names[:index])
+    return next(name for name, count in Counter(names).items() if count > 1)
 
 
 def _check_overlaps(tensors: Sequence[TensorEntry]) -> None:

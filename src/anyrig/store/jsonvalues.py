@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -100,8 +101,7 @@ def parse_strict(text: bytes) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        seen: set[str] = set()
-        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise StrictJsonError(f"the key {repeated!r} occurs twice")
     return result
 

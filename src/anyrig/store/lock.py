@@ -214,8 +214,9 @@ def _guard(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:  # NFS locks only files open for writing
+            writable = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o666)
             os.close(descriptor)
-            descriptor = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = writable
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from anyrig.errors import AnyrigError
 
 HASH_DIGITS = 32
-_MAX_WHOLE = 2**63 - 1
+MAX_WHOLE = 2**63 - 1
 
 
 class ManifestError(AnyrigError):
@@ -99,7 +99,7 @@ def _text(value: Any, where: str) -> str:
 def _whole(value: Any, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         bad(where, f"expected an integer, found {type(value).__name__}")
-    if not 0 <= value <= _MAX_WHOLE:
+    if not 0 <= value <= MAX_WHOLE:
         bad(where, "the integer is out of range")
     return value
 

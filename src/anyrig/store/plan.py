@@ -14,7 +14,7 @@ from typing import Any
 from anyrig.errors import UsageError
 from anyrig.store.dtypes import ITEM_BYTES, spelling_of
 from anyrig.store.header import ALIGNMENT, TensorSpec, build_header
-from anyrig.store.jsonvalues import encodable
+from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.layout import ASSETS, DATA_SUFFIX, MANIFEST, data_name, fault_of_path
 from anyrig.store.tensors import StoredTensor
 
@@ -61,14 +61,12 @@ def plan_checkpoint(
     """Return the plan of one checkpoint; raise `UsageError` for anything that cannot be stored."""
     if not 0 <= step <= _MAX_STEP:
         raise UsageError("ANY-STORE-008", f"step={step!r} is not a step.", hint="give an integer of 0 or more")
-    encodable(progress, "progress")
-    encodable(record, "record")
     return WritePlan(
         step=operator.index(step),
         data_files=tuple(plan_data_files(specs_of(tensors), max_shard_bytes)),
         other_files=_other_files(documents, assets),
-        progress=dict(progress),
-        record=dict(record),
+        progress=decoded(encodable(progress, "progress")),
+        record=decoded(encodable(record, "record")),
     )
 
 

@@ -37,6 +37,10 @@ class Checkpoint:
         self.manifest = manifest
         self._files = {entry.name: entry for entry in manifest.files}
         self._tensors = {tensor.name: tensor for tensor in manifest.tensors}
+        self._aliases: dict[str, list[TensorEntry]] = {}
+        for tensor in manifest.tensors:
+            for alias in tensor.aliases:
+                self._aliases.setdefault(alias, []).append(tensor)
         self._maps: dict[str, mmap.mmap] = {}
 
     def __repr__(self) -> str:
@@ -104,7 +108,7 @@ class Checkpoint:
         """Return the manifest's entry of a tensor, by its name or an alias that only one tensor has."""
         if name in self._tensors:
             return self._tensors[name]
-        found = [tensor for tensor in self._tensors.values() if name in tensor.aliases]
+        found = self._aliases.get(name, [])
         if len(found) != 1:
             what = "has no" if not found else f"has {len(found)} tensors with the alias"
             raise UsageError(
@@ -131,7 +135,10 @@ class Checkpoint:
                 hint=f"list its files with: anyrig inspect {self.path}",
             )
         path = self._checked(entry)
-        content = _read(path)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise unreadable(path, error) from error
         if hash_bytes(content) != entry.checksum:
             self._unusable(name, "has changed since it was written")
         return content
@@ -143,7 +150,7 @@ class Checkpoint:
                 with open(path, "rb") as opened:
                     self._maps[file] = mmap.mmap(opened.fileno(), self._files[file].size, access=mmap.ACCESS_COPY)
             except (OSError, ValueError) as error:
-                raise _unreadable(path, error) from error
+                raise unreadable(path, error) from error
         return self._maps[file]
 
     def _checked(self, entry: FileEntry) -> Path:
@@ -162,10 +169,6 @@ class Checkpoint:
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Open a checkpoint folder under whatever name, unless the name says that it was never finished."""
     folder = Path(path)
-    if not os.path.lexists(folder):
-        raise UsageError(
-            "ANY-LOAD-001", f"{folder} does not exist.", hint="check the path (`anyrig ls RUN` lists a run)"
-        )
     if leftover_of(folder.name):
         raise ManifestError(
             "ANY-LOAD-003",
@@ -193,14 +196,31 @@ def _manifest_bytes(folder: Path) -> bytes:
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        _not_a_checkpoint(folder, f"has no {MANIFEST}" if folder.is_dir() else "is not a folder")
+        _no_manifest(folder)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if not stat.S_ISREG(status.st_mode):
         _not_a_checkpoint(folder, f"has a {MANIFEST} that is not a plain file")
     if status.st_size > _MAX_MANIFEST_BYTES:
         _not_a_checkpoint(folder, f"has a {MANIFEST} of {status.st_size} bytes")
-    return _read(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        _no_manifest(folder)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _no_manifest(folder: Path) -> NoReturn:
+    if folder.is_dir():
+        _not_a_checkpoint(folder, f"has no {MANIFEST}")
+    if folder.is_symlink() or folder.exists():
+        _not_a_checkpoint(folder, "is not a folder")
+    raise ManifestError(
+        "ANY-LOAD-001",
+        f"{folder} does not exist.",
+        hint="check the path (`anyrig ls RUN` lists the checkpoints of a run)",
+    )
 
 
 def _not_a_checkpoint(folder: Path, found: str) -> NoReturn:
@@ -211,14 +231,7 @@ def _not_a_checkpoint(folder: Path, found: str) -> NoReturn:
     )
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError | ValueError) -> AnyrigError:
+def unreadable(path: Path, error: OSError | ValueError) -> AnyrigError:
     return AnyrigError(
         "ANY-LOAD-012",
         f"{path} cannot be read: {error}.",
