@@ -169,14 +169,15 @@ class Checkpoint:
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Open a checkpoint folder under whatever name, unless the name says that it was never finished."""
     folder = Path(path)
-    if leftover_of(folder.name):
+    name = os.path.basename(os.path.abspath(folder))
+    if leftover_of(name):
         raise ManifestError(
             "ANY-LOAD-003",
             f"{folder} was not finished or was set aside: it is not a checkpoint.",
             hint="use a folder named step-N (`anyrig ls RUN` lists them)",
         )
     manifest = decode(_manifest_bytes(folder))
-    step = step_of(folder.name)
+    step = step_of(name)
     if step not in (None, manifest.step):
         raise ManifestError(
             "ANY-LOAD-004",
@@ -232,6 +233,7 @@ def _not_a_checkpoint(folder: Path, found: str) -> NoReturn:
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> AnyrigError:
+    """Return the error for what is there but cannot be read; never confused with what is not there."""
     return AnyrigError(
         "ANY-LOAD-012",
         f"{path} cannot be read: {error}.",
