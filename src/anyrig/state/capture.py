@@ -1,0 +1,101 @@
+"""Take the state of a model as named tensors, files and one document. Nothing is copied on CPU and nothing changed.
+
+One exception: an optimizer that has no slots yet is built, so that a state taken before the first step has the same
+names as one taken after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from anyrig.errors import UsageError
+from anyrig.state.layer_state import LayerState, layer_states, writes_arrays
+from anyrig.state.values import to_array
+from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
+from anyrig.store.tensors import StoredTensor
+
+MODEL_DOCUMENT = "model.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A model's state: what a checkpoint stores. The arrays share the variables' buffers and are read-only."""
+
+    tensors: list[StoredTensor]
+    documents: dict[str, bytes]
+    assets: dict[str, bytes]
+
+
+def capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True) -> Captured:
+    """Return the present state of a built `model`; of a compiled one with its optimizer and metrics if asked.
+
+    Metrics that have not seen a batch have no variables yet and are not there.
+    """
+    require_built(model)
+    named = model_variables(model)
+    states = layer_states(model)
+    tensors = [_stored(item) for item in plain_variables(named, states)] + _own_tensors(states)
+    if optimizer and (used := built_optimizer(model)) is not None:
+        tensors += [_stored(item) for item in optimizer_variables(used, named)]
+    if metrics:
+        tensors += [_stored(item) for item in metric_variables(model)]
+    assets = {state.asset_path(file): content for state in states for file, content in state.files.items()}
+    return Captured(tensors, {MODEL_DOCUMENT: model_document(model)}, assets)
+
+
+def require_built(model: keras.Model) -> None:
+    """Raise ANY-STATE-001 with the call that builds `model` if its variables do not exist yet."""
+    if not model.built:
+        raise UsageError(
+            "ANY-STATE-001",
+            f"the model {model.name!r} ({type(model).__name__}) is not built: its variables do not exist yet",
+            hint="call it once on a batch of data, model(x), or model.build(input_shape) if its layers build from shapes",
+        )
+
+
+def built_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Return the optimizer of a compiled model, its slots built; None if the model has none."""
+    optimizer = vars(model).get("optimizer")
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def plain_variables(named: Sequence[NamedVariable], states: Sequence[LayerState]) -> list[NamedVariable]:
+    """Return the variables that are stored as they are: not those of layers that write arrays in their own way."""
+    replaced = {
+        id(variable)
+        for state in states
+        if writes_arrays(state.placed.layer)
+        for variable in state.placed.layer._trainable_variables + state.placed.layer._non_trainable_variables
+    }
+    return [item for item in named if id(item.variable) not in replaced]
+
+
+def model_document(model: keras.Model) -> bytes:
+    """Return the model's Keras config as JSON (data, not weights, not the compile arguments)."""
+    try:
+        config: Any = keras.saving.serialize_keras_object(model)
+        config.pop("compile_config", None)
+        text = json.dumps(config, indent=1)
+    except Exception as error:  # the user's get_config may fail in any way; the state is saved all the same
+        name = f"{type(model).__module__}.{type(model).__qualname__}"
+        text = json.dumps({"class": name, "config": None, "reason": f"{type(error).__name__}: {error}"}, indent=1)
+    return text.encode() + b"\n"
+
+
+def _stored(item: NamedVariable) -> StoredTensor:
+    return StoredTensor(name=item.name, array=to_array(item.variable), aliases=item.aliases, place=item.place)
+
+
+def _own_tensors(states: Sequence[LayerState]) -> list[StoredTensor]:
+    return [
+        StoredTensor(name=state.tensor_name(key), array=array, place=state.placed.place)
+        for state in states
+        for key, array in state.arrays.items()
+    ]

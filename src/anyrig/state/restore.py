@@ -1,0 +1,244 @@
+"""Put a checkpoint's tensors into a model: all of them, or none and an error that says why.
+
+Order: the model must be built, the optimizer is built, names, shapes, types and places are compared, every array and
+file is read, layers that load themselves are loaded, and only then are variables assigned. Whatever can fail fails
+before the first assignment; a layer's own `load_own_variables` or `load_assets` that raises leaves that layer changed
+and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+
+from anyrig import names
+from anyrig.errors import AnyrigError
+from anyrig.state.capture import built_optimizer, plain_variables, require_built
+from anyrig.state.compare import Spec, refuse_ambiguous, refuse_differences
+from anyrig.state.layer_state import (
+    VOCABULARY,
+    LayerState,
+    fixed_vocabulary,
+    is_lookup,
+    load_state,
+    load_variables,
+    loads_variables,
+    own_ways,
+    writes_arrays,
+    writes_files,
+)
+from anyrig.state.measures import unbuilt
+from anyrig.state.tree import walk_layers
+from anyrig.state.values import assign, shape_of
+from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
+from anyrig.store.dtypes import ITEM_BYTES, numpy_name
+
+Array = np.ndarray[Any, Any]
+_GROUPS = {"model", "optimizer", "ema", "metrics"}
+
+
+class Entry(Protocol):
+    """What the comparison needs to know of a stored tensor."""
+
+    name: str
+    aliases: tuple[str, ...]
+    place: str | None
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Source(Protocol):
+    """The few questions asked of a checkpoint (`anyrig.store.read.Checkpoint` answers them)."""
+
+    manifest: Any
+    names: tuple[str, ...]
+    assets: tuple[str, ...]
+
+    def tensor(self, name: str) -> Array: ...
+    def asset(self, path: str) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a restore did: names assigned, names left out with the reason, bytes read."""
+
+    restored: tuple[str, ...]
+    ignored: dict[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = False, metrics: bool = True) -> LoadReport:
+    """Restore `model` from `checkpoint`: weights, seeds, optimizer, averages, metrics.
+
+    `weights_only` takes `model/` alone (weights and seeds); `metrics=False` leaves out `metrics/`. What is left out is
+    listed in the report. Raises ANY-STATE-001 (model not built), -005 (does not fit), -006 (order alone would decide),
+    -007 (metrics not built), -008 (a layer's own loading failed).
+    """
+    require_built(model)
+    groups = {"model"} if weights_only else {"model", "optimizer", "ema"} | ({"metrics"} if metrics else set())
+    stored = [_spec(entry) for entry in checkpoint.manifest.tensors]
+    ignored = {spec.name: "not asked for" for spec in stored if _group(spec.name) in _GROUPS - groups}
+    plan = _plan(model, [spec for spec in stored if spec.name not in ignored], groups, checkpoint.assets)
+    files = [{file: checkpoint.asset(path) for file, path in own.files.items()} for own in plan.own]
+    _refuse_other_vocabularies(plan.own, files)
+    arrays = {spec.name: checkpoint.tensor(spec.name) for spec in plan.wanted}
+    for own, contents in zip(plan.own, files, strict=True):
+        load_state(own.layer, {key: arrays[name] for key, name in own.arrays.items()}, contents)
+    _assign(model, plan.targets, arrays)
+    return LoadReport(tuple(arrays), ignored, sum(array.nbytes for array in arrays.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A layer that loads itself: name of the stored tensor by key, path of the stored asset by file."""
+
+    layer: keras.Layer
+    arrays: dict[str, str]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    targets: list[NamedVariable]
+    own: list[_Own]
+    wanted: list[Spec]
+
+
+def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: Sequence[str]) -> _Plan:
+    named = model_variables(model)
+    states = [LayerState(placed) for placed in own_ways(model)]
+    targets = plain_variables(named, states) + _training_variables(model, named, asked, groups)
+    wanted = [_wanted(item) for item in targets]
+    keys = _own_keys(states, asked, {spec.name for spec in wanted})
+    wanted += [spec for specs in keys for spec in specs.values()]
+    refuse_differences(asked, wanted, _hints(model, asked))
+    refuse_ambiguous(asked, wanted)
+    files = _own_files(states, assets)
+    own = [
+        _Own(state.placed.layer, {key: spec.name for key, spec in specs.items()}, paths)
+        for state, specs, paths in zip(states, keys, files, strict=True)
+    ]
+    return _Plan(targets, own, wanted)
+
+
+def _training_variables(
+    model: keras.Model, named: Sequence[NamedVariable], asked: Sequence[Spec], groups: set[str]
+) -> list[NamedVariable]:
+    found: list[NamedVariable] = []
+    if "optimizer" in groups and (optimizer := built_optimizer(model)) is not None:
+        found += optimizer_variables(optimizer, named)
+    if "metrics" in groups:
+        measured = metric_variables(model)
+        _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in measured})
+        found += measured
+    return found
+
+
+def _refuse_unbuilt_metrics(model: keras.Model, missing: set[str]) -> None:
+    missing = {name for name in missing if _group(name) == "metrics"}
+    if missing and unbuilt(model):
+        raise AnyrigError(
+            "ANY-STATE-007",
+            f"the checkpoint holds {min(missing)} and {len(missing) - 1} more, but the metrics of {model.name!r} see their "
+            "first batch, and get variables, only later; nothing was changed",
+            hint="evaluate one batch first, model.evaluate(x[:1], y[:1]), or restore with metrics=False",
+        )
+
+
+def _own_keys(states: Sequence[LayerState], asked: Sequence[Spec], claimed: set[str]) -> list[dict[str, Spec]]:
+    """Return what each layer that loads itself will get: every stored array directly below its path."""
+    found = []
+    for state in states:
+        prefix = names.join("model", *state.placed.path) + "/"
+        direct = [spec for spec in asked if spec.name.startswith(prefix) and spec.name not in claimed]
+        keyed = {
+            names.unescape(spec.name.removeprefix(prefix)): spec
+            for spec in direct
+            if "/" not in spec.name[len(prefix) :]
+        }
+        takes = writes_arrays(state.placed.layer)
+        found.append({key: _any(spec, state.placed.place) for key, spec in keyed.items()} if takes else {})
+    return found
+
+
+def _any(spec: Spec, place: str | None) -> Spec:
+    return Spec(spec.name, None, None, place)
+
+
+def _own_files(states: Sequence[LayerState], assets: Sequence[str]) -> list[dict[str, str]]:
+    """Share the stored assets out over the layers by folder; raise ANY-STATE-009 if one is missing or left over."""
+    writers = [state for state in states if writes_files(state.placed.layer)]
+    files: dict[int, dict[str, str]] = {id(state): {} for state in states}
+    left = []
+    for path in assets:
+        owners = [state for state in writers if path.startswith(state.folder + "/")]
+        if owners:
+            owner = max(owners, key=lambda state: len(state.folder))
+            files[id(owner)][path.removeprefix(owner.folder + "/")] = path
+        else:
+            left.append(path)
+    without = [state.folder for state in writers if not files[id(state)] and is_lookup(state.placed.layer)]
+    if left or without:
+        raise AnyrigError(
+            "ANY-STATE-009",
+            f"files of layers do not fit the model; nothing was changed\n  stored, but no layer takes it: {left}\n"
+            f"  wanted, but not stored: {[f'{folder}/{VOCABULARY}' for folder in without]}",
+            hint="build the model with the same preprocessing layers as when it was saved",
+        )
+    return [files[id(state)] for state in states]
+
+
+def _refuse_other_vocabularies(own: Sequence[_Own], files: Sequence[Mapping[str, bytes]]) -> None:
+    for item, contents in zip(own, files, strict=True):
+        fixed = fixed_vocabulary(item.layer)
+        if fixed is not None and fixed != contents[VOCABULARY]:
+            raise AnyrigError(
+                "ANY-STATE-010",
+                f"layer {item.layer.name!r} was made with another vocabulary than the stored one; nothing was changed\n"
+                f"  stored  {_words(contents[VOCABULARY])}\n  wanted  {_words(fixed)}",
+                hint="make the layer without vocabulary= (it is restored), or with the words of the checkpoint",
+            )
+
+
+def _words(vocabulary: bytes) -> str:
+    words = vocabulary.decode().split("\n")
+    return f"{len(words)} words: {words[:8]}{' ...' if len(words) > 8 else ''}"
+
+
+def _assign(model: keras.Model, targets: Sequence[NamedVariable], arrays: Mapping[str, Array]) -> None:
+    values = {id(item.variable): arrays[item.name] for item in targets}
+    for placed in walk_layers(model):
+        own = [v for v in placed.layer._trainable_variables + placed.layer._non_trainable_variables if id(v) in values]
+        if own and loads_variables(placed.layer):
+            load_variables(placed.layer, [values.pop(id(variable)) for variable in own])
+    for item in targets:
+        if id(item.variable) in values:
+            assign(item.variable, values[id(item.variable)])
+
+
+def _hints(model: keras.Model, asked: Sequence[Spec]) -> list[str]:
+    hints = []
+    waiting = [placed for placed in walk_layers(model) if not placed.layer.built]
+    if waiting:
+        paths = [names.join(*placed.path) or model.name for placed in waiting]
+        hints.append(f"layers not built yet: {', '.join(paths[:5])}: call the model once on a batch")
+    if vars(model).get("optimizer") is None and any(_group(spec.name) == "optimizer" for spec in asked):
+        hints.append("compile the model first, or load the weights alone with weights_only=True")
+    return hints
+
+
+def _spec(entry: Entry) -> Spec:
+    dtype = numpy_name(entry.dtype) if entry.dtype in ITEM_BYTES else entry.dtype
+    return Spec(entry.name, tuple(entry.shape), dtype, entry.place, tuple(entry.aliases))
+
+
+def _wanted(item: NamedVariable) -> Spec:
+    return Spec(item.name, shape_of(item.variable), str(item.variable.dtype), item.place, item.aliases)
+
+
+def _group(name: str) -> str:
+    return name.partition("/")[0]
