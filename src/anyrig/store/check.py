@@ -62,9 +62,13 @@ def _check(folder: Path, entry: FileEntry, tensors: list[TensorEntry]) -> list[D
         return [Damage(entry.name, None, fault)]
     try:
         with open(folder / entry.name, "rb", buffering=0) as file:
-            return list(_check_content(file, entry, sorted(tensors, key=lambda tensor: tensor.pieces[0].start)))
+            return list(_check_content(file, entry, sorted(tensors, key=_place)))
     except OSError as error:
         return [Damage(entry.name, None, f"cannot be read: {error.strerror}")]
+
+
+def _place(tensor: TensorEntry) -> tuple[int, int]:
+    return tensor.pieces[0].start, tensor.pieces[0].stop  # an empty tensor comes before its neighbour
 
 
 def _check_content(file: FileIO, entry: FileEntry, tensors: list[TensorEntry]) -> Iterator[Damage]:
