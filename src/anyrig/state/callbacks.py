@@ -1,7 +1,8 @@
 """The state of Keras callbacks as JSON and named arrays, so that a resumed run decides as the uninterrupted one would.
 
 Keras's own callbacks are in a table of the attributes that change during training; any other callback takes part by
-`get_state()`, which returns a dict of JSON values, numpy scalars and arrays, nested as it likes, and `set_state(state)`.
+`get_state()`, which returns a dict of JSON values, numpy scalars and arrays, nested as it likes,
+and `set_state(state)`.
 Keys are the class name and the position among callbacks of that class: `EarlyStopping[0]`. A callback with nothing to
 keep has no key. Nothing is pickled.
 """
@@ -62,7 +63,7 @@ def callbacks_state(callbacks: Sequence[keras.callbacks.Callback]) -> CallbackSt
         state = _state(callback)
         if state:
             arrays: dict[str, Array] = {}
-            states.json[key] = {name: encode({name: value}, key, arrays)[name] for name, value in state.items()}
+            states.json[key] = encode(state, key, arrays)
             states.arrays.update({key: arrays} if arrays else {})
     return states
 
@@ -78,9 +79,7 @@ def restore_callbacks(
     callback or its callback watches another quantity.
     """
     present = dict(_keyed(callbacks))
-    decoded = {
-        key: {name: decode(value, dict(arrays.get(key, {}))) for name, value in json[key].items()} for key in json
-    }
+    decoded = {key: decode(dict(state), dict(arrays.get(key, {}))) for key, state in json.items()}
     for key, state in decoded.items():
         _check(key, state, present)
     for key, state in decoded.items():

@@ -54,7 +54,7 @@ def require_built(model: keras.Model) -> None:
         raise UsageError(
             "ANY-STATE-001",
             f"the model {model.name!r} ({type(model).__name__}) is not built: its variables do not exist yet",
-            hint="call it once on a batch of data, model(x), or model.build(input_shape) if its layers build from shapes",
+            hint="call it once on a batch of data, model(x), or model.build(input_shape) if it builds from a shape",
         )
 
 
@@ -80,13 +80,17 @@ def plain_variables(named: Sequence[NamedVariable], states: Sequence[LayerState]
 def model_document(model: keras.Model) -> bytes:
     """Return the model's Keras config as JSON (data, not weights, not the compile arguments)."""
     try:
-        config: Any = keras.saving.serialize_keras_object(model)
-        config.pop("compile_config", None)
-        text = json.dumps(config, indent=1)
-    except Exception as error:  # the user's get_config may fail in any way; the state is saved all the same
+        text = json.dumps(_without_compile(keras.saving.serialize_keras_object(model)), indent=1)
+    except Exception as error:  # noqa: BLE001  the user's get_config may fail in any way; the state is saved all the same
         name = f"{type(model).__module__}.{type(model).__qualname__}"
         text = json.dumps({"class": name, "config": None, "reason": f"{type(error).__name__}: {error}"}, indent=1)
     return text.encode() + b"\n"
+
+
+def _without_compile(config: Any) -> Any:
+    if isinstance(config, dict):
+        return {key: _without_compile(value) for key, value in config.items() if key != "compile_config"}
+    return [_without_compile(value) for value in config] if isinstance(config, (list, tuple)) else config
 
 
 def _stored(item: NamedVariable) -> StoredTensor:

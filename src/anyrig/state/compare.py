@@ -66,8 +66,8 @@ def _ambiguity(
     other = (twins or siblings)[0]
     same = f"; the model's place of {first.name} is the checkpoint's {other}" if twins else ""
     return (
-        f"unnamed layers of equal shape have moved in the graph since the save: {first.name} and {other} can only be told "
-        f"apart by their order, and the order does not fit{same}; nothing was changed ({len(moved)} such tensors)"
+        f"unnamed layers of equal shape have moved in the graph since the save: {first.name} and {other} can "
+        f"only be told apart by their order, which does not fit{same}; nothing was changed ({len(moved)} such tensors)"
     )
 
 

@@ -75,6 +75,19 @@ def writes_files(layer: keras.Layer) -> bool:
     return isinstance(layer, _LOOKUPS) or _overrides(layer, "save_assets")
 
 
+def keys_written(layer: keras.Layer) -> list[str]:
+    """Return the keys that the layer would write now; none if it has nothing yet or cannot say."""
+    try:
+        return list(_arrays(layer))
+    except AnyrigError:
+        return []
+
+
+def plain_of(layer: keras.Layer) -> list[keras.Variable]:
+    """Return the variables that the layer itself holds, in Keras's order."""
+    return list(layer._trainable_variables + layer._non_trainable_variables)
+
+
 def loads_variables(layer: keras.Layer) -> bool:
     """Say whether the layer's plain variables must be loaded by its own method (it derives something from them)."""
     only_load = _overrides(layer, "load_own_variables") and not writes_arrays(layer)

@@ -52,9 +52,9 @@ def _compiled(model: keras.Model) -> Iterator[Held]:
     if compiled is not None and compiled.built:
         for weighted, group in ((False, compiled._flat_metrics), (True, compiled._flat_weighted_metrics)):
             for name, metric in _grouped(group, outputs):
-                name = f"weighted_{name}" if weighted and name in taken else name
-                taken.add(name)
-                yield Held((name,), metric)
+                shown = f"weighted_{name}" if weighted and name in taken else name
+                taken.add(shown)
+                yield Held((shown,), metric)
     loss = attributes.get("_compile_loss")
     for metric in loss._metrics if loss is not None else ():
         output = metric.name.removesuffix("_loss")

@@ -1,8 +1,8 @@
 """Python and numpy values as JSON and back, exactly, with arrays kept apart by name.
 
 Finite floats stand as they are (JSON keeps float64 exactly); what JSON has not is a dict with one known key:
-`{"float": "nan"}`, `{"scalar": "float32", "value": ...}`, `{"array": "<name>"}`, `{"tuple": [...]}`, and `{"dict": {...}}`
-around a user's dict that would look like one of these.
+`{"float": "nan"}`, `{"scalar": "float32", "value": ...}`, `{"array": "<name>"}`, `{"tuple": [...]}`, and
+`{"dict": {...}}` around a user's dict that would look like one of these.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,21 +25,24 @@ from anyrig.state.layer_state import (
     LayerState,
     fixed_vocabulary,
     is_lookup,
+    keys_written,
     load_state,
     load_variables,
     loads_variables,
     own_ways,
+    plain_of,
     writes_arrays,
     writes_files,
 )
 from anyrig.state.measures import unbuilt
 from anyrig.state.tree import walk_layers
-from anyrig.state.values import assign, shape_of
+from anyrig.state.values import assign, shape_of, to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
 from anyrig.store.dtypes import ITEM_BYTES, numpy_name
 
 Array = np.ndarray[Any, Any]
-_GROUPS = {"model", "optimizer", "ema", "metrics"}
+_NOT_ASKED = dict.fromkeys(("optimizer", "ema", "metrics"), "not asked for")
+_NOT_OURS = "not part of the model; for the training loop"
 
 
 class Entry(Protocol):
@@ -58,8 +62,13 @@ class Source(Protocol):
     names: tuple[str, ...]
     assets: tuple[str, ...]
 
-    def tensor(self, name: str) -> Array: ...
-    def asset(self, path: str) -> bytes: ...
+    def tensor(self, name: str) -> Array:
+        """Return a stored tensor."""
+        ...
+
+    def asset(self, path: str) -> bytes:
+        """Return a stored file."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +90,22 @@ def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = Fals
     require_built(model)
     groups = {"model"} if weights_only else {"model", "optimizer", "ema"} | ({"metrics"} if metrics else set())
     stored = [_spec(entry) for entry in checkpoint.manifest.tensors]
-    ignored = {spec.name: "not asked for" for spec in stored if _group(spec.name) in _GROUPS - groups}
+    ignored = {
+        spec.name: _NOT_ASKED.get(_group(spec.name), _NOT_OURS) for spec in stored if _group(spec.name) not in groups
+    }
     plan = _plan(model, [spec for spec in stored if spec.name not in ignored], groups, checkpoint.assets)
     files = [{file: checkpoint.asset(path) for file, path in own.files.items()} for own in plan.own]
     _refuse_other_vocabularies(plan.own, files)
     arrays = {spec.name: checkpoint.tensor(spec.name) for spec in plan.wanted}
-    for own, contents in zip(plan.own, files, strict=True):
-        load_state(own.layer, {key: arrays[name] for key, name in own.arrays.items()}, contents)
-    _assign(model, plan.targets, arrays)
+    with _put_back(plan.layers):
+        for own, contents in zip(plan.own, files, strict=True):
+            load_state(own.layer, {key: arrays[name] for key, name in own.arrays.items()}, contents)
+        loaded = _load_by_layers(plan, arrays)
+    for item in plan.targets:
+        if item.name not in loaded:
+            assign(item.variable, arrays[item.name])
+    left = (spec.name for spec in stored if _group(spec.name) not in groups)
+    ignored = {name: _NOT_ASKED.get(_group(name), _NOT_OURS) for name in left}
     return LoadReport(tuple(arrays), ignored, sum(array.nbytes for array in arrays.values()))
 
 
@@ -106,6 +123,7 @@ class _Plan:
     targets: list[NamedVariable]
     own: list[_Own]
     wanted: list[Spec]
+    layers: list[keras.Layer]
 
 
 def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: Sequence[str]) -> _Plan:
@@ -113,7 +131,7 @@ def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: S
     states = [LayerState(placed) for placed in own_ways(model)]
     targets = plain_variables(named, states) + _training_variables(model, named, asked, groups)
     wanted = [_wanted(item) for item in targets]
-    keys = _own_keys(states, asked, {spec.name for spec in wanted})
+    keys = [_own_keys(state, asked, {spec.name for spec in wanted}) for state in states]
     wanted += [spec for specs in keys for spec in specs.values()]
     refuse_differences(asked, wanted, _hints(model, asked))
     refuse_ambiguous(asked, wanted)
@@ -122,7 +140,7 @@ def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: S
         _Own(state.placed.layer, {key: spec.name for key, spec in specs.items()}, paths)
         for state, specs, paths in zip(states, keys, files, strict=True)
     ]
-    return _Plan(targets, own, wanted)
+    return _Plan(targets, own, wanted, [placed.layer for placed in walk_layers(model)])
 
 
 def _training_variables(
@@ -143,30 +161,26 @@ def _refuse_unbuilt_metrics(model: keras.Model, missing: set[str]) -> None:
     if missing and unbuilt(model):
         raise AnyrigError(
             "ANY-STATE-007",
-            f"the checkpoint holds {min(missing)} and {len(missing) - 1} more, but the metrics of {model.name!r} see their "
-            "first batch, and get variables, only later; nothing was changed",
+            f"the checkpoint holds {min(missing)} and {len(missing) - 1} more, but the metrics of {model.name!r} see "
+            "their first batch, and get variables, only later; nothing was changed",
             hint="evaluate one batch first, model.evaluate(x[:1], y[:1]), or restore with metrics=False",
         )
 
 
-def _own_keys(states: Sequence[LayerState], asked: Sequence[Spec], claimed: set[str]) -> list[dict[str, Spec]]:
-    """Return what each layer that loads itself will get: every stored array directly below its path."""
-    found = []
-    for state in states:
-        prefix = names.join("model", *state.placed.path) + "/"
-        direct = [spec for spec in asked if spec.name.startswith(prefix) and spec.name not in claimed]
-        keyed = {
-            names.unescape(spec.name.removeprefix(prefix)): spec
-            for spec in direct
-            if "/" not in spec.name[len(prefix) :]
-        }
-        takes = writes_arrays(state.placed.layer)
-        found.append({key: _any(spec, state.placed.place) for key, spec in keyed.items()} if takes else {})
-    return found
+def _own_keys(state: LayerState, asked: Sequence[Spec], claimed: set[str]) -> dict[str, Spec]:
+    """Return the arrays that a layer which loads itself will get, by key.
 
-
-def _any(spec: Spec, place: str | None) -> Spec:
-    return Spec(spec.name, None, None, place)
+    Those that it would write now; if it would write none, because it is not adapted or built yet, or cannot tell, every
+    stored array directly below its path.
+    """
+    if not writes_arrays(state.placed.layer):
+        return {}
+    if keys := keys_written(state.placed.layer):
+        return {key: Spec(state.tensor_name(key), None, None, state.placed.place) for key in keys}
+    prefix = names.join("model", *state.placed.path) + "/"
+    below = [spec.name for spec in asked if spec.name.startswith(prefix) and spec.name not in claimed]
+    direct = {name.removeprefix(prefix): name for name in below if "/" not in name.removeprefix(prefix)}
+    return {names.unescape(key): Spec(name, None, None, state.placed.place) for key, name in direct.items()}
 
 
 def _own_files(states: Sequence[LayerState], assets: Sequence[str]) -> list[dict[str, str]]:
@@ -209,15 +223,30 @@ def _words(vocabulary: bytes) -> str:
     return f"{len(words)} words: {words[:8]}{' ...' if len(words) > 8 else ''}"
 
 
-def _assign(model: keras.Model, targets: Sequence[NamedVariable], arrays: Mapping[str, Array]) -> None:
-    values = {id(item.variable): arrays[item.name] for item in targets}
-    for placed in walk_layers(model):
-        own = [v for v in placed.layer._trainable_variables + placed.layer._non_trainable_variables if id(v) in values]
-        if own and loads_variables(placed.layer):
-            load_variables(placed.layer, [values.pop(id(variable)) for variable in own])
-    for item in targets:
-        if id(item.variable) in values:
-            assign(item.variable, values[id(item.variable)])
+def _load_by_layers(plan: _Plan, arrays: Mapping[str, Array]) -> set[str]:
+    """Load the layers that derive something from their variables; return the names of what they took."""
+    names_of = {id(item.variable): item.name for item in plan.targets}
+    loaded: set[str] = set()
+    for layer in plan.layers:
+        own = [variable for variable in plain_of(layer) if id(variable) in names_of]
+        if own and loads_variables(layer):
+            taken = [names_of[id(variable)] for variable in own]
+            load_variables(layer, [arrays[name] for name in taken])
+            loaded.update(taken)
+    return loaded
+
+
+@contextmanager
+def _put_back(layers: Sequence[keras.Layer]) -> Iterator[None]:
+    """If a layer's own loading fails, give back their values to the variables of all layers that load themselves."""
+    risky = [layer for layer in layers if loads_variables(layer) or writes_arrays(layer) or writes_files(layer)]
+    before = [(variable, to_array(variable)) for layer in risky for variable in plain_of(layer)]
+    try:
+        yield
+    except BaseException:
+        for variable, array in before:
+            assign(variable, array)
+        raise
 
 
 def _hints(model: keras.Model, asked: Sequence[Spec]) -> list[str]:

@@ -4,7 +4,7 @@
     optimizer/<key>/<variable path>/<slot>                 momentum, velocity, ... in the optimizer's own words
     optimizer/<key>/accumulator/<variable path>            accumulated gradients
     optimizer/<key>/loss_scale/...                         LossScaleOptimizer; its inner optimizer takes the plain names
-    optimizer/<key>/optimizers/<i>/...                     the optimizers of a MultiOptimizer
+    optimizer/<key>/optimizers/<pattern or i>/...          the optimizers of a MultiOptimizer
     ema/<variable path>                                    moving averages of the weights
 
 A slot is matched to its variable by its position in a list aligned with the variables that the optimizer was built on;
@@ -54,9 +54,20 @@ def _named(optimizer: Any, prefix: str, paths: Mapping[int, str]) -> list[tuple[
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return _own(optimizer, f"{prefix}/loss_scale", paths) + _named(optimizer.inner_optimizer, prefix, paths)
     named = _own(optimizer, prefix, paths)
-    for index, inner in enumerate(vars(optimizer).get("_inner_optimizers", ())):
-        named += _named(inner, f"{prefix}/optimizers/{index}", paths)
+    if isinstance(optimizer, keras.optimizers.MultiOptimizer):
+        for name, inner in _parts(optimizer):
+            named += _named(inner, f"{prefix}/optimizers/{names.escape(name)}", paths)
     return named
+
+
+def _parts(optimizer: Any) -> list[tuple[str, Any]]:
+    """Return the optimizers of a MultiOptimizer under the user's patterns, or by position where a function chooses."""
+    chooser = optimizer._optimizer_map
+    known: dict[int, str] = {}
+    if isinstance(chooser, keras.optimizers.OptimizerMap):
+        known = {id(inner): pattern for pattern, inner in sorted(chooser._optimizer_map.items(), reverse=True)}
+        known.setdefault(id(chooser.default_optimizer), "default")
+    return [(known.get(id(inner), str(index)), inner) for index, inner in enumerate(optimizer._inner_optimizers)]
 
 
 def _own(optimizer: Any, prefix: str, paths: Mapping[int, str]) -> list[tuple[str, Any]]:

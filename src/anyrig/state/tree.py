@@ -151,12 +151,11 @@ def _leaves(value: Any, path: Path, above: frozenset[int]) -> Iterator[Held]:
         yield Held(path, value)
     elif id(value) in above:
         return
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(item, (*path, str(key)), above | {id(value)})
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, str(index)), above | {id(value)})
+    elif isinstance(value, (dict, list, tuple)):
+        inside = above | {id(value)}
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if not isinstance(item, (str, int, float)):
+                yield from _leaves(item, (*path, str(key)), inside)
     elif isinstance(value, (set, frozenset)):
         yield from _set_members(value, path)
 
@@ -167,7 +166,7 @@ def _set_members(members: set[Any] | frozenset[Any], path: Path) -> Iterator[Hel
         if is_automatic(layer.name, type(layer).__name__):
             raise AnyrigError(
                 "ANY-STATE-003",
-                f"`{'.'.join(path)}` is a set that holds the unnamed layer {layer.name!r}: a set has no order to name it by",
+                f"`{'.'.join(path)}` is a set that holds the unnamed layer {layer.name!r}: a set has no order",
                 hint="keep the layers in a list or a dict, or give each a name=",
             )
         yield Held((*path, layer.name), layer)
