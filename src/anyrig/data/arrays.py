@@ -43,7 +43,14 @@ class ArraySource:
 
     def take(self, rows: Any) -> Batch:
         """Return the batch made of the given row numbers."""
-        return keras.tree.map_structure(lambda array: _floatx(array[rows]), self.data)  # type: ignore[no-any-return]
+        return keras.tree.map_structure(lambda array: _rows(array, rows), self.data)  # type: ignore[no-any-return]
+
+    def sample(self) -> Batch:
+        """Return the first row as a batch."""
+        return self.take(np.arange(1))
+
+    def refuse_random_order(self) -> None:
+        """Do nothing: the order is fixed by (seed, epoch)."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return rows, the dtypes and shapes, and a hash of up to 64 rows spread over the data."""
@@ -67,8 +74,11 @@ def _as_arrays(part: Any) -> Any:
     return keras.tree.map_structure(lambda leaf: None if leaf is None else np.asanyarray(leaf), part)
 
 
-def _floatx(array: Any) -> Any:
-    return array.astype(keras.config.floatx()) if array.dtype == np.float64 else array
+def _rows(array: Any, rows: Any) -> Any:
+    if array is None:
+        return None
+    taken = np.ascontiguousarray(array[rows])
+    return taken.astype(keras.config.floatx()) if taken.dtype == np.float64 else taken
 
 
 def _count_rows(data: Batch) -> int:

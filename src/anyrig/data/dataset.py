@@ -1,13 +1,15 @@
 """A user's `tf.data.Dataset` as it is: its own order, its own batches, entered again by position.
 
-Resuming skips the batches already consumed, so the dataset must give the same elements each time it is iterated. A
-shuffle without a fixed order cannot do that; `check_deterministic` finds it in the dataset's own graph and refuses.
+Carrying a run on skips the batches already consumed, so the dataset must give the same elements each time. A seeded
+shuffle does, but it changes its order with each iterator that is made of it; so the iterators of earlier epochs are
+made (and not read) before the one that is wanted. A shuffle without a seed cannot be entered again and is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
@@ -15,24 +17,28 @@ import tensorflow as tf
 from anyrig.data.source import Batch
 from anyrig.errors import UsageError
 
+_iterators_made: WeakKeyDictionary[tf.data.Dataset, int] = WeakKeyDictionary()
+
 
 class DatasetSource:
     """Batches of a `tf.data.Dataset` whose elements are x, (x, y) or (x, y, sample_weight)."""
 
-    def __init__(self, dataset: tf.data.Dataset, *, batch: int | None, batched: bool, steps: int | None = None) -> None:
+    def __init__(self, dataset: tf.data.Dataset, *, batch: int | None, batched: bool) -> None:
         """`batch`: the global batch asked for, if any; `batched`: whether the elements are batches already."""
+        self.original = dataset
         self.dataset = dataset if batched or batch is None else dataset.batch(batch)
         self.expected_rows = batch
-        self.steps = steps
+
+    def sample(self) -> Batch:
+        """Return the element specification, from which a model can be built; nothing is read."""
+        batch: Batch = keras.utils.unpack_x_y_sample_weight(self.dataset.element_spec)
+        return batch
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one pass over the dataset, without the first `start`."""
-        del epoch
-        dataset = self.dataset.skip(start) if start else self.dataset
-        if self.steps is not None:
-            dataset = dataset.take(self.steps - start)
+        """Yield the batches of pass number `epoch` over the dataset, without the first `start`."""
+        self._make_iterators(epoch)
         largest = 0
-        for element in dataset:
+        for element in self.dataset.skip(start) if start else self.dataset:
             batch: Batch = keras.utils.unpack_x_y_sample_weight(element)
             rows = int(keras.tree.flatten(batch[0])[0].shape[0])
             self._check_rows(rows, largest)
@@ -41,8 +47,6 @@ class DatasetSource:
 
     def batches_per_epoch(self) -> int | None:
         """Return the dataset's own count, None if it does not know, an error if it never ends."""
-        if self.steps is not None:
-            return self.steps
         count = int(self.dataset.cardinality())
         if count == tf.data.INFINITE_CARDINALITY:
             raise UsageError(
@@ -54,17 +58,46 @@ class DatasetSource:
         """Return element specification and count; the elements themselves are not read."""
         return {"element_spec": repr(self.dataset.element_spec), "batches": self.batches_per_epoch()}
 
+    def refuse_random_order(self) -> None:
+        """Raise UsageError if the dataset shuffles without a seed: such a run could not be carried on exactly."""
+        if any(int(shuffle._seed) == 0 and int(shuffle._seed2) == 0 for shuffle in _shuffles(self.original)):
+            raise UsageError(
+                "ANY-DATA-008",
+                "the dataset shuffles without a seed, so a run that saves checkpoints could not be carried on in the same order",
+                hint="give the seed: dataset.shuffle(buffer_size, seed=0)",
+            )
+
+    def _make_iterators(self, epoch: int) -> None:
+        """Bring the dataset's shuffles to where they are when pass number `epoch` begins."""
+        made = _iterators_made.get(self.original, 0)
+        if made > epoch and epoch > 0 and any(s._reshuffle_each_iteration is not False for s in _shuffles(self.original)):
+            raise UsageError(
+                "ANY-DATA-009",
+                f"the dataset was iterated {made} times in this process, so its order of epoch {epoch} cannot be had again",
+                hint="create the dataset anew before carrying the run on, or use shuffle(..., reshuffle_each_iteration=False)",
+            )
+        for _ in range(made, epoch):
+            iter(self.dataset)
+        _iterators_made[self.original] = max(made, epoch) + 1
+
     def _check_rows(self, rows: int, largest: int) -> None:
-        if self.expected_rows is not None and rows > self.expected_rows or (
-            self.expected_rows is not None and 0 < largest < self.expected_rows
-        ):
+        expected = self.expected_rows
+        if expected is not None and (rows > expected or 0 < largest < expected):
             raise UsageError(
                 "ANY-DATA-005",
-                f"batch says global_size {self.expected_rows}, but the dataset gives batches of {max(rows, largest)} rows",
-                hint="leave batch out to use the dataset's own batches, or unbatch() the dataset",
+                f"the global batch is {expected} rows, but the dataset gives batches of {max(rows, largest)} rows",
+                hint="leave the batch size out to use the dataset's own batches, or unbatch() the dataset",
             )
 
 
 def is_dataset(data: Any) -> bool:
     """Tell whether `data` is a `tf.data.Dataset`."""
     return isinstance(data, tf.data.Dataset)
+
+
+def _shuffles(dataset: Any) -> Iterator[Any]:
+    """Yield the shuffles in a dataset's chain of transformations (not those inside mapped functions)."""
+    if type(dataset).__name__ == "_ShuffleDataset":
+        yield dataset
+    for upstream in dataset._inputs():
+        yield from _shuffles(upstream)

@@ -18,8 +18,14 @@ class Source(Protocol):
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield the global batches of `epoch`, from batch number `start` on."""
 
+    def sample(self) -> Batch:
+        """Return a batch, or specifications of one, from which a model can be built."""
+
     def batches_per_epoch(self) -> int | None:
         """Return how many global batches an epoch has; None where only the end will tell."""
+
+    def refuse_random_order(self) -> None:
+        """Raise UsageError if the order could not be had again when a run is carried on."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the data: JSON, compared when a run is resumed."""

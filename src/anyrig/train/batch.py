@@ -1,4 +1,4 @@
-"""How a global batch is divided: the size, the virtual replicas, and which rows each of them gets."""
+"""The batch rules of a run: how many rows a step has, and into how many virtual replicas they are divided."""
 
 from __future__ import annotations
 
@@ -33,13 +33,3 @@ class Batch:
                 hint="keep one of the two; global_size does not change with the devices",
             )
 
-
-def row_ranges(rows: int, virtual_replicas: int) -> list[tuple[int, int]]:
-    """Return (start, stop) of the rows of each virtual replica, as `numpy.array_split` divides them.
-
-    >>> row_ranges(10, 4)
-    [(0, 3), (3, 6), (6, 8), (8, 10)]
-    """
-    small, larger = divmod(rows, virtual_replicas)
-    starts = [v * small + min(v, larger) for v in range(virtual_replicas + 1)]
-    return list(zip(starts[:-1], starts[1:], strict=True))

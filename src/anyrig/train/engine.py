@@ -7,7 +7,6 @@ engine has to give the same numbers, which `tests/multi` checks.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import keras
@@ -17,21 +16,19 @@ from anyrig.topology.plan import DevicePlan
 
 
 class Engine(Protocol):
-    """Executes the steps of one model by one device plan."""
+    """Executes the steps of one built and compiled model by one device plan."""
 
     plan: DevicePlan
+    model: keras.Model
 
-    def scope(self) -> AbstractContextManager[None]:
-        """Return the context in which models and optimizers are to be created."""
-
-    def bind(self, model: keras.Model, sample: Batch, seed: int) -> None:
-        """Build what is not built yet and take `model` as the one to run; `sample` is any batch of its data."""
+    def read_seeds(self) -> None:
+        """Take each seed generator's own seed from the model; to be called after weights were loaded."""
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do training step number `step` on one global batch; return Keras's logs so far in this epoch."""
 
-    def test(self, batch: Batch) -> dict[str, Any]:
-        """Do one evaluation step; return Keras's logs so far."""
+    def test(self, batch: Batch, index: int) -> dict[str, Any]:
+        """Do evaluation step number `index`; return Keras's logs so far."""
 
-    def predict(self, batch: Batch) -> Any:
-        """Return the model's outputs for one global batch, rows in order."""
+    def predict(self, batch: Batch, index: int) -> Any:
+        """Return the model's outputs for global batch number `index`, rows in order."""

@@ -18,8 +18,11 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.random.seed_generator import global_seed_generator
 
 from anyrig.data.source import Batch
+from anyrig.state.seeds import seed_generators
+from anyrig.state.values import to_array
 from anyrig.topology.plan import DevicePlan
 from anyrig.train import seeds
 from anyrig.train.losses import Share
@@ -29,22 +32,28 @@ from anyrig.train.purity import refuse_impure
 from anyrig.train.tree import reduce_tree
 
 _HOST = "/device:CPU:0"
+_GLOBAL_GENERATOR = "/global"  # no layer path begins with a slash
 
 
 class OwnerEngine:
     """Executes the steps of one built and compiled model by one device plan."""
 
-    def __init__(
-        self, plan: DevicePlan, model: keras.Model, generators: Sequence[tuple[str, keras.random.SeedGenerator]], seed: int
-    ) -> None:
+    def __init__(self, plan: DevicePlan, model: keras.Model, seed: int) -> None:
         self.plan = plan
         self.model = model
         self.seed = seed
-        self.generators = [(path, int(generator.state.numpy()[0])) for path, generator in generators]
-        self.micro = MicroBatch(model, [generator for _, generator in generators], plan.virtual_replicas)
+        self._generators = seed_generators(model)
+        held = [generator for _, generator in self._generators]
+        self.micro = MicroBatch(model, [*held, global_seed_generator()], plan.virtual_replicas)
+        self.own_seeds: list[tuple[str, int]] = []
         self.device_of = {v: device for device, block in zip(plan.devices, plan.blocks, strict=True) for v in block}
         self._sliced = _variables_to_slice(self.micro.trainable, len(plan.devices))
         self._functions: dict[Any, Callable[..., Any]] = {}
+
+    def read_seeds(self) -> None:
+        """Take each generator's own seed from the model as it is now; to be called after weights were loaded."""
+        own = [(path, int(to_array(generator.state)[0])) for path, generator in self._generators]
+        self.own_seeds = [*own, (_GLOBAL_GENERATOR, 0)]
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do training step number `step` on one global batch; return Keras's logs so far in this epoch."""
@@ -68,7 +77,7 @@ class OwnerEngine:
         key = (step_function.__name__, filled, repr(shape), tuple(specs))
         if key not in self._functions:
             self._functions[key] = self._trace(step_function, work, filled, shape, specs)
-        keys = seeds.keys(self.seed, self.generators, step, self.plan.virtual_replicas)
+        keys = seeds.keys(self.seed, self.own_seeds, step, self.plan.virtual_replicas)
         return self._functions[key](leaves, keys)
 
     def _trace(self, step_function: Any, work: Any, filled: int, shape: Any, specs: list[tf.TensorSpec]) -> Any:
@@ -78,7 +87,7 @@ class OwnerEngine:
             refuse_impure(tf.compat.v1.get_default_graph())
             return result
 
-        key_spec = tf.TensorSpec((self.plan.virtual_replicas, len(self.generators), 2), tf.int64)
+        key_spec = tf.TensorSpec((self.plan.virtual_replicas, len(self._generators) + 1, 2), tf.int64)
 
         @tf.function(autograph=False, input_signature=[specs, key_spec])
         def step(leaves: list[tf.Tensor], keys: tf.Tensor) -> Any:

@@ -1,0 +1,121 @@
+"""The training loop: epochs, steps, Keras callbacks, validation; entered at any position.
+
+The loop knows nothing of disks or devices. It drives an engine over a source, calls the callbacks as Keras's `fit`
+does, and tells `at_boundary` after all callbacks of each step and each epoch, where saving and stopping belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from anyrig.data.source import Batch, Source
+from anyrig.train.engine import Engine
+
+Logs = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a run is: global batches consumed in all, epochs finished, batches consumed in the current epoch."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A point between two steps: `kind` is "batch" or "epoch"; `last_batch` says that an epoch's end comes next."""
+
+    kind: str
+    last_batch: bool = False
+
+
+class ValidationStopped(Exception):
+    """A stop was asked for during validation; the epoch's end is repeated when the run goes on."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """One call of fit, from `position` to `epochs`."""
+
+    engine: Engine
+    model: keras.Model
+    source: Source
+    epochs: int
+    position: Position
+    history: dict[str, list[Any]]
+    callbacks: keras.callbacks.CallbackList
+    at_boundary: Callable[[Boundary], None] = lambda boundary: None
+    validate: Callable[[], Logs] | None = None
+    validation_freq: int = 1
+    on_begin: Callable[[], None] = lambda: None
+    last_logs: Logs = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Train to the end; `at_boundary` may end it earlier by raising."""
+        self.model.stop_training = False
+        self.callbacks.on_train_begin()
+        if self.position.batch:
+            self.callbacks.on_epoch_begin(self.position.epoch)
+        self.on_begin()
+        while self.position.epoch < self.epochs and not self.model.stop_training:
+            self._epoch()
+        optimizer = self.model.optimizer
+        if isinstance(optimizer, keras.optimizers.Optimizer) and self.last_logs:
+            optimizer.finalize_variable_values(self.model.trainable_weights)
+        self.callbacks.on_train_end(self.last_logs or None)
+
+    def _epoch(self) -> None:
+        epoch = self.position.epoch
+        if self.position.batch == 0:
+            self.model.reset_metrics()
+            self.callbacks.on_epoch_begin(epoch)
+        self._batches()
+        logs = plain(self.model.get_metrics_result())
+        if self.validate is not None and (epoch + 1) % self.validation_freq == 0:
+            try:
+                logs |= {f"val_{name}": value for name, value in self.validate().items()}
+            except ValidationStopped:
+                self.at_boundary(Boundary("batch"))
+                raise
+        self.callbacks.on_epoch_end(epoch, logs)
+        self.last_logs = logs
+        for name, value in logs.items():
+            self.history.setdefault(name, []).append(value)
+        self.position.epoch, self.position.batch = epoch + 1, 0
+        self.at_boundary(Boundary("epoch"))
+
+    def _batches(self) -> None:
+        for batch, last in _with_last(self.source.batches(self.position.epoch, self.position.batch)):
+            self.callbacks.on_train_batch_begin(self.position.batch)
+            logs = self.engine.train(batch, self.position.step)
+            self.position.step += 1
+            self.position.batch += 1
+            self.callbacks.on_train_batch_end(self.position.batch - 1, logs)
+            last = last or self.model.stop_training
+            self.at_boundary(Boundary("batch", last_batch=last))
+            if last:
+                return
+
+
+def plain(logs: Logs) -> Logs:
+    """Return Keras's logs as Python numbers (or lists of numbers for a metric with several values)."""
+    return {name: keras.tree.map_structure(_plain_value, value) for name, value in logs.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    return value.numpy().tolist() if hasattr(value, "numpy") else value
+
+
+def _with_last(batches: Iterator[Batch]) -> Iterator[tuple[Batch, bool]]:
+    """Yield each batch and whether it is the last one, which takes looking one ahead."""
+    current = next(batches, None)
+    while current is not None:
+        following = next(batches, None)
+        yield current, following is None
+        current = following

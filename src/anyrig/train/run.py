@@ -1,0 +1,126 @@
+"""`Run`: a whole training run as one object that starts or carries on by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from anyrig.errors import UsageError
+from anyrig.store.commit import newest_sound
+from anyrig.topology.numeric import apply_numeric_settings
+from anyrig.train.batch import Batch
+from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.session import stored_numerics
+from anyrig.train.signals import stop_on_signals
+
+
+class Run:
+    """One run directory, with all that is needed to start it or to carry it on, on any number of devices.
+
+    `build_model` is called without arguments and returns a compiled model. `train` and `validation` are (x, y),
+    (x, y, sample_weight) or a `tf.data.Dataset`. `resume`: "auto" carries on where there is something, "never" refuses
+    a directory that holds a run, "must" refuses one that does not. Nothing is done before `train`, `model` or `predict`.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        build_model: Callable[[], Any],
+        *,
+        train: Any,
+        validation: Any = None,
+        batch: Batch | None = None,
+        epochs: int = 1,
+        seed: int = 0,
+        devices: int | str | None = None,
+        checkpoint: Checkpoint | None = None,
+        callbacks: Sequence[Any] = (),
+        precision: str = "auto",
+        shuffle: bool = True,
+        recipe: dict[str, Any] | None = None,
+        resume: str = "auto",
+        allow_changes: Collection[str] = (),
+    ) -> None:
+        self.directory = Path(directory)
+        self.checkpoint = replace(checkpoint or Checkpoint(), directory=self.directory)
+        self.history: dict[str, list[Any]] = {}
+        self._build_model = build_model
+        self._train_data = train
+        self._validation = validation
+        self._batch = batch
+        self._epochs = epochs
+        self._seed = seed
+        self._devices = devices
+        self._callbacks = list(callbacks)
+        self._precision = precision
+        self._shuffle = shuffle
+        self._recipe = recipe
+        self._resume = resume
+        self._allow_changes = allow_changes
+
+    @cached_property
+    def rig(self) -> Any:
+        """The rig of this run; the numeric settings that the run was started with come into force before it."""
+        apply_numeric_settings(stored_numerics(self.directory))
+        from anyrig.train.rig import Rig
+
+        return Rig(devices=self._devices, precision=self._precision, seed=self._seed)
+
+    @cached_property
+    def model(self) -> Any:
+        """The model: as trained in this process, else with the weights of the newest sound checkpoint, else new."""
+        model = self.rig.build(self._build_model)
+        stored, _ = newest_sound(self.directory / "checkpoints")
+        if stored is not None and model.built:
+            from anyrig.state.restore import restore
+
+            restore(stored, model, weights_only=True)
+        return model
+
+    def train(self, verbose: int | str = "auto") -> dict[str, list[Any]]:
+        """Train to the end of the last epoch and return the history of the whole run.
+
+        SIGTERM or SIGINT saves and raises `Stopped`; a second one ends the process at once.
+        """
+        x, y, weight = _columns(self._train_data)
+        with stop_on_signals(self.rig.stop):
+            self.rig.fit(
+                self.model,
+                x,
+                y,
+                epochs=self._epochs,
+                verbose=verbose,
+                callbacks=[*self._callbacks, self.checkpoint],
+                validation_data=self._validation,
+                shuffle=self._shuffle,
+                sample_weight=weight,
+                batch=self._batch,
+                resume=self._resume,
+                allow_changes=self._allow_changes,
+                recipe=self._recipe,
+            )
+        stored, _ = newest_sound(self.directory / "checkpoints")
+        self.history = stored.progress["history"] if stored is not None else {}
+        return self.history
+
+    def predict(self, x: Any, **kwargs: Any) -> Any:
+        """Return the outputs of `model` for every row of `x`."""
+        return self.rig.predict(self.model, x, **kwargs)
+
+    def evaluate(self, data: Any = None, **kwargs: Any) -> Any:
+        """Return loss and metrics of `model` on `data`, (x, y) or a dataset; default: the validation data."""
+        data = self._validation if data is None else data
+        if data is None:
+            raise UsageError("ANY-RUN-014", "there is no validation data to evaluate on", hint="give data: run.evaluate((x, y))")
+        x, y, weight = _columns(data)
+        return self.rig.evaluate(self.model, x, y, sample_weight=weight, **kwargs)
+
+
+def _columns(data: Any) -> tuple[Any, Any, Any]:
+    if isinstance(data, tuple) and 1 <= len(data) <= 3:
+        return (*data, *(None,) * (3 - len(data)))
+    return data, None, None

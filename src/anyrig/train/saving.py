@@ -1,0 +1,181 @@
+"""When a fit saves, what it saves, and how it goes on from what was saved.
+
+Saves happen in the loop after all callbacks of a boundary, so that one state belongs to one step. The last step of an
+epoch is saved at the epoch's end, unless a stop comes in between: then the end of the epoch is repeated on the way on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import keras
+
+from anyrig import names
+from anyrig.environment import environment
+from anyrig.errors import Stopped
+from anyrig.state.callbacks import callbacks_state, restore_callbacks
+from anyrig.state.capture import Captured, capture
+from anyrig.state.restore import restore
+from anyrig.store.digest import state_digest_of
+from anyrig.store.tensors import StoredTensor
+from anyrig.topology.numeric import numeric_settings
+from anyrig.train.identity import refuse_changes
+from anyrig.train.loop import Boundary, Loop, ValidationStopped
+from anyrig.train.recipe_every import Every
+from anyrig.train.session import Session
+from anyrig.train.signals import StopRequest
+
+
+class Saver:
+    """Runs a loop so that its state is saved and restored; without a session it only looks for stop requests."""
+
+    def __init__(
+        self,
+        stop: StopRequest,
+        session: Session | None,
+        every: Every | None,
+        loop: Loop,
+        callbacks: Sequence[keras.callbacks.Callback],
+        settled: Mapping[str, Any],
+    ) -> None:
+        self.stop = stop
+        self.session = session
+        self.every = every
+        self.loop = loop
+        self.callbacks = callbacks
+        self.settled = settled
+        self.identity: dict[str, Any] = {}
+        self.messages: list[str] = []
+        self._last_digest = ""
+
+    def open(self, identity: Mapping[str, Any], allowed: Collection[str]) -> None:
+        """Compare the run with the stored one and restore the stored state, if there is one."""
+        assert self.session is not None
+        self.identity = dict(identity)
+        self.messages += [f"{r.name} cannot be used and was set aside: {r.reason}" for r in self.session.rejected]
+        if self.session.stored is None:
+            self.session.events.emit("start", **self.settled)
+            return
+        differences = refuse_changes(self.session.stored.record["run"], identity, allowed)
+        restore(self.session.stored, self.loop.model)
+        self.loop.engine.read_seeds()
+        position = self.loop.position
+        self.messages += [f"changed: {line}" for line in differences]
+        self.messages.append(
+            f"resuming {self.session.directory} at step {position.step:,} (epoch {position.epoch + 1}, batch {position.batch})"
+        )
+        self.session.events.emit("resume", changed=differences, **asdict(position))
+
+    def run(self) -> None:
+        """Run the loop; on the way and at the end, save."""
+        loop = self.loop
+        loop.at_boundary = self.at_boundary
+        loop.on_begin = self._restore_again
+        if self._ended():
+            return
+        try:
+            loop.run()
+        except ValidationStopped:
+            raise AssertionError("a stop in validation ends the run at its boundary") from None
+        if self.session is not None and self._digest(capture(loop.model)) != self._last_digest:
+            self._save("end")
+        if self.session is not None:
+            self.session.events.emit("end", **asdict(loop.position))
+
+    def at_boundary(self, boundary: Boundary) -> None:
+        """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""
+        self._emit_epoch(boundary)
+        stopping = self.stop.requested and not (boundary.kind == "epoch" and self._finished())
+        if self.session is not None and (stopping or self._due(boundary)):
+            self._save(boundary.kind)
+        if stopping:
+            self._raise_stopped()
+
+    def _due(self, boundary: Boundary) -> bool:
+        position, every = self.loop.position, self.every
+        if every is None or (boundary.kind == "batch" and boundary.last_batch):
+            return False
+        if every.unit == "epoch":
+            return boundary.kind == "epoch" and position.epoch % every.count == 0
+        return position.step % every.count == 0
+
+    def _finished(self) -> bool:
+        return self.loop.position.epoch >= self.loop.epochs or self.loop.model.stop_training
+
+    def _ended(self) -> bool:
+        """Tell whether the stored run was ended by a callback, so that there is nothing to carry on."""
+        ended = self.session is not None and bool(self.session.progress.get("ended_by_callback"))
+        if ended:
+            self.loop.model.stop_training = True
+        return ended
+
+    def _restore_again(self) -> None:
+        """Let the stored state win over what callbacks set when training began, and give callbacks their own state."""
+        stored = self.session.stored if self.session is not None else None
+        if stored is None:
+            return
+        restore(stored, self.loop.model)
+        arrays: dict[str, dict[str, Any]] = {}
+        for name in stored.names:
+            group, *parts = names.split(name)
+            if group == "callbacks":
+                arrays.setdefault(parts[0], {})["/".join(parts[1:])] = stored.tensor(name)
+        restore_callbacks(self.callbacks, stored.progress["callbacks"], arrays)
+
+    def _save(self, boundary: str) -> None:
+        assert self.session is not None
+        loop = self.loop
+        captured, states = capture(loop.model), callbacks_state(self.callbacks)
+        arrays = [
+            StoredTensor(name=names.join("callbacks", key, name), array=array)
+            for key, held in states.arrays.items()
+            for name, array in held.items()
+        ]
+        self._last_digest = self._digest(captured)
+        self.session.save(
+            loop.position.step,
+            [*captured.tensors, *arrays],
+            progress={
+                "step": loop.position.step,
+                "updates": _updates(loop.model),
+                "position": asdict(loop.position),
+                "boundary": boundary,
+                "ended_by_callback": boundary != "batch" and loop.model.stop_training and loop.position.epoch < loop.epochs,
+                "epochs": loop.epochs,
+                "metrics": loop.last_logs,
+                "history": loop.history,
+                "callbacks": states.json,
+                **self.settled,
+            },
+            documents=captured.documents,
+            assets=captured.assets,
+            record={"run": self.identity, "numeric": numeric_settings(), "environment": environment()},
+        )
+
+    def _digest(self, captured: Captured) -> str:
+        return state_digest_of(captured.tensors, self.loop.position.step)
+
+    def _emit_epoch(self, boundary: Boundary) -> None:
+        if self.session is not None and boundary.kind == "epoch":
+            self.session.events.emit("epoch", **asdict(self.loop.position), metrics=self.loop.last_logs)
+
+    def _raise_stopped(self) -> None:
+        position, reason = self.loop.position, self.stop.reason
+        where = f"step {position.step:,} (epoch {position.epoch + 1}, batch {position.batch})"
+        if self.session is None:
+            raise Stopped(
+                "ANY-RUN-013", f"stopped by {reason} after {where}; nothing was saved", hint="add an anyrig.Checkpoint to the callbacks"
+            )
+        self.session.events.emit("stop", reason=reason, **asdict(position))
+        raise Stopped(
+            "ANY-RUN-011",
+            f"stopped by {reason}: saved {self.session.directory} at {where}",
+            hint="start it again the same way, on any number of devices, to go on",
+        )
+
+
+def _updates(model: keras.Model) -> int:
+    optimizer = model.optimizer
+    return int(keras.ops.convert_to_numpy(optimizer.iterations)) if optimizer is not None else 0

@@ -1,0 +1,57 @@
+"""Stopping a run from outside: finish the step, save, end; a second signal ends at once.
+
+Handlers are put in place only in the main thread and are put back afterwards. Elsewhere `StopRequest.request` does the
+same for a program that decides by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """Whether somebody asked the run to stop, and who."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def request(self, reason: str = "request_stop") -> None:
+        """Ask for a stop at the end of the step that is running."""
+        self.reason = reason
+
+    def clear(self) -> None:
+        """Forget an earlier request."""
+        self.reason = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether a stop was asked for."""
+        return self.reason is not None
+
+
+@contextmanager
+def stop_on_signals(stop: StopRequest) -> Iterator[None]:
+    """Turn SIGTERM and SIGINT into a stop request inside; the second one has its default effect, at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, _frame: Any) -> None:
+        if stop.requested:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        stop.request(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
