@@ -112,15 +112,8 @@ def prepare_run_directory(path: str | os.PathLike[str]) -> Path:
     Whatever else is there is left alone: a file, or a folder with other things in it, is an error.
     """
     run = Path(path).expanduser()
-    if os.path.lexists(run) and not run.is_dir():
-        raise UsageError("ANY-STORE-010", f"The run directory {run} is a file.", hint="give another --run directory")
-    if run.is_dir() and not (run / CHECKPOINTS).is_dir() and (others := _listing(run)) != "nothing":
-        raise UsageError(
-            "ANY-STORE-012",
-            f"{run} is not a run directory and is not empty: it holds {others}.",
-            hint="give a new or empty --run directory",
-        )
     try:
+        _refuse_other_things(run)
         (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         for folder in (run, run / CHECKPOINTS):
             _try_to_write(folder)
@@ -131,6 +124,17 @@ def prepare_run_directory(path: str | os.PathLike[str]) -> Path:
             hint="give a --run directory on a disk that you may write to",
         ) from error
     return run
+
+
+def _refuse_other_things(run: Path) -> None:
+    if os.path.lexists(run) and not run.is_dir():
+        raise UsageError("ANY-STORE-010", f"The run directory {run} is a file.", hint="give another --run directory")
+    if run.is_dir() and not (run / CHECKPOINTS).is_dir() and (others := _listing(run)) != "nothing":
+        raise UsageError(
+            "ANY-STORE-012",
+            f"{run} is not a run directory and is not empty: it holds {others}.",
+            hint="give a new or empty --run directory",
+        )
 
 
 def _try_to_write(folder: Path) -> None:

@@ -1,0 +1,120 @@
+"""Which checkpoints stay; removal takes exactly the others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anyrig.errors import AnyrigError
+from anyrig.store.local import LocalFiles
+from anyrig.store.retain import Keep, StepInfo, remove_steps, to_remove
+from anyrig.store.tensors import StoredTensor
+from anyrig.store.write import write_checkpoint
+
+NAN = float("nan")
+
+
+def infos(*metrics: float | None, pinned: tuple[int, ...] = ()) -> list[StepInfo]:
+    """Steps 10, 20, 30, ... with these metrics."""
+    return [StepInfo(10 * (index + 1), metric, 10 * (index + 1) in pinned) for index, metric in enumerate(metrics)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "keep", "removed"),
+    [
+        ([], Keep(), []),
+        (infos(1, 2), Keep(), []),
+        (infos(1, 2, 3, 4, 5), Keep(), [10, 20]),
+        (infos(1, 2, 3, 4, 5)[::-1], Keep(), [10, 20]),
+        (infos(1, 2, 3), Keep(last=None), []),
+        (infos(1, 2, 3), Keep(last=1), [10, 20]),
+        (infos(1, 2, 3), Keep(last=7), []),
+        (infos(3, 1, 2, 5, 6), Keep(last=1, best=1, monitor="loss"), [10, 30, 40]),
+        (infos(3, 1, 2, 5, 6), Keep(last=1, best=2, monitor="loss"), [10, 40]),
+        (infos(3, 9, 2, 5, 6), Keep(last=1, best=1, monitor="acc", mode="max"), [10, 30, 40]),
+        (infos(1, 1, 1, 5), Keep(last=1, best=1, monitor="loss"), [10, 20]),
+        (infos(NAN, 2, 3, 4), Keep(last=1, best=1, monitor="loss"), [10, 30]),
+        (infos(NAN, 2, 3, 4), Keep(last=1, best=1, monitor="acc", mode="max"), [10, 20, 30]),
+        (infos(None, None, 3), Keep(last=1, best=2, monitor="loss"), [10, 20]),
+        (infos(1, 2, 3, 4, 5), Keep(last=1, every=20), [10, 30]),
+        (infos(1, 2, 3, 4, 5, pinned=(10,)), Keep(last=1), [20, 30, 40]),
+        (infos(float("inf"), 2, 3), Keep(last=1, best=1, monitor="loss"), [10]),
+    ],
+)
+def test_what_goes(steps: list[StepInfo], keep: Keep, removed: list[int]) -> None:
+    assert to_remove(steps, keep) == removed
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"last": 0}, "keep_last=0"),
+        ({"best": -1}, "keep_best=-1"),
+        ({"best": 1}, "keep_best=1 needs `monitor`"),
+        ({"mode": "auto"}, "mode='auto'"),
+        ({"every": 0}, "keep_every=0"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], found: str) -> None:
+    with pytest.raises(ValueError, match=found):
+        Keep(**settings)
+
+
+def save(root: Path, *steps: int) -> None:
+    for step in steps:
+        tensor = StoredTensor(name="model/a", array=np.array(step))
+        write_checkpoint(root, step, [tensor], progress={}, assets={"a/b": b""})
+
+
+def test_removal_leaves_exactly_the_others(tmp_path: Path) -> None:
+    save(tmp_path, 1, 2, 3)
+    (tmp_path / "foreign").mkdir()
+    remove_steps(tmp_path, [1, 3, 77])
+    assert sorted(os.listdir(tmp_path)) == ["foreign", "step-000000002"]
+
+
+def test_a_new_name_is_on_the_disk_before_anything_is_deleted(tmp_path: Path) -> None:
+    class Recording(LocalFiles):
+        done: list[str]
+
+        def rename(self, old: Path, new: Path) -> None:
+            super().rename(old, new)
+            self.done = [f"{old.name} to {new.name[:22]}"]
+
+        def flush_folder(self, path: Path) -> None:
+            self.done.append(f"flush {path.name}")
+
+        def remove_file(self, path: Path) -> None:
+            super().remove_file(path)
+            self.done.append("remove")
+
+    root = tmp_path / "checkpoints"
+    save(root, 1)
+    files = Recording()
+    remove_steps(root, [1], files=files)
+    assert files.done == ["step-000000001 to .step-000000001.remove", "flush checkpoints", *["remove"] * 3]
+
+
+def test_a_link_is_removed_and_not_what_it_points_to(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (tmp_path / "step-000000001" / "link").symlink_to(outside)
+    remove_steps(tmp_path, [1])
+    assert os.listdir(outside) == ["precious"]
+
+
+def test_a_removal_that_fails_is_a_named_error(tmp_path: Path) -> None:
+    class Stuck(LocalFiles):
+        def remove_file(self, path: Path) -> None:
+            raise PermissionError(13, "Permission denied")
+
+    save(tmp_path, 1, 2)
+    with pytest.raises(AnyrigError, match=r"step 1 .* was not removed: .*Permission denied") as caught:
+        remove_steps(tmp_path, [1], files=Stuck())
+    assert caught.value.code == "ANY-STORE-013"
