@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import ml_dtypes
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def test_the_official_reader_gets_the_same_bytes(tmp_path: Path, dtype: Any) -> 
     }
     tensors = [StoredTensor(name=name, array=array) for name, array in arrays.items()]
     path = write_checkpoint(tmp_path, 1, tensors, progress={}).path / "model-00001-of-00001.safetensors"
-    found = dict(safetensors.deserialize(path.read_bytes()))
+    found = dict(safetensors.deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
         assert found[name]["dtype"] == spelling_of(np.dtype(dtype))
