@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anyrig.errors import UsageError
-from anyrig.locations import checkpoints_folder, find_checkpoint, resolve
-from anyrig.store.commit import committed_steps
+from anyrig.locations import Location, checkpoints_folder, find_checkpoint, resolve
+from anyrig.store.commit import folders_with_steps
 from anyrig.store.header import TensorSpec, read_header
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint, open_checkpoint
@@ -79,13 +79,19 @@ def inspect(path: str | os.PathLike[str], *, tensors: bool = False) -> Inspectio
     if location.kind == "checkpoint":
         return _inspect_checkpoint(location.path, "checkpoint", open_checkpoint(location.path), (), tensors)
     if location.kind in ("run", "checkpoints"):
-        steps = tuple(committed_steps(checkpoints_folder(location)))
-        return _inspect_checkpoint(location.path, "run", open_checkpoint(find_checkpoint(path)), steps, tensors)
+        return _inspect_run(location, tensors)
     raise UsageError(
         "ANY-LOAD-015",
         f"{location.path} is {location.words}: there is nothing to inspect.",
         hint="give a run directory, a checkpoint (a folder named step-N) or a .safetensors file",
     )
+
+
+def _inspect_run(location: Location, tensors: bool) -> Inspection:
+    found = [item for item in folders_with_steps(checkpoints_folder(location)) if isinstance(item, Checkpoint)]
+    newest = found[0] if found else open_checkpoint(find_checkpoint(location.path))  # with none, this says so
+    steps = tuple(sorted(checkpoint.step for checkpoint in found))
+    return _inspect_checkpoint(location.path, "run", newest, steps, tensors)
 
 
 def _inspect_checkpoint(
