@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,13 @@ def test_a_run_is_described_by_its_newest_checkpoint(run: Path) -> None:
     assert found.record == {"environment": {"keras": "3.15.1"}}
     assert found.tensors == ()
     assert inspect(run / "checkpoints").step == 20
+
+
+@pytest.mark.parametrize(
+    ("progress", "epoch"), [({"epoch": 3}, 3), ({"position": {"epoch": 4}}, 4), ({"position": 1}, None), ({}, None)]
+)
+def test_where_the_epoch_is_looked_for(tmp_path: Path, progress: dict[str, Any], epoch: int | None) -> None:
+    assert inspect(write_checkpoint(tmp_path, 1, [], progress=progress).path).epoch == epoch
 
 
 def test_a_checkpoint_with_its_tensors(run: Path) -> None:

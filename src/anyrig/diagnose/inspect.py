@@ -67,8 +67,9 @@ class Inspection:
 
     @property
     def epoch(self) -> Any:
-        """The epoch that the progress names, if any."""
-        return self.progress.get("epoch")
+        """The epoch that the progress names, on its own or in its position; None if it names none."""
+        position = self.progress.get("position")
+        return self.progress.get("epoch", position.get("epoch") if isinstance(position, dict) else None)
 
 
 def inspect(path: str | os.PathLike[str], *, tensors: bool = False) -> Inspection:
