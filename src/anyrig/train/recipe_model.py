@@ -23,7 +23,7 @@ def model_builder(recipe: Recipe) -> Callable[[], Any]:
     """Return a function without arguments that builds and compiles the recipe's model; the user's module is run now."""
     function = resolve_function(recipe.model, recipe.base_dir)
 
-    @functools.wraps(function)
+    @functools.wraps(function)  # so that the source file of the user's function can be found
     def build() -> Any:
         model = _built(call_user(function, recipe.model_args, key="model_args"), recipe.model)
         if recipe.compile is not None:
@@ -31,7 +31,6 @@ def model_builder(recipe: Recipe) -> Callable[[], Any]:
         _check_compiled(model, recipe.model)
         return model
 
-    build.__dict__.pop("__wrapped__", None)  # its signature is that of `build`: no arguments
     return build
 
 

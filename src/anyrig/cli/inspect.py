@@ -1,0 +1,107 @@
+"""`anyrig inspect`: what a run, a checkpoint or a safetensors file holds; imports neither numpy nor TensorFlow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anyrig.cli import options, text
+from anyrig.errors import UsageError
+
+if TYPE_CHECKING:
+    from anyrig.diagnose.inspect import Inspection
+
+
+@click.command("inspect")
+@click.argument("path")
+@click.option("--tensors", is_flag=True, help="List every tensor.")
+@click.option("--digest", is_flag=True, help="Print the digests only; the last line is the state digest alone.")
+@options.as_json
+def command(path: str, tensors: bool, digest: bool, as_json: bool) -> None:
+    """Show what a checkpoint holds, without TensorFlow.
+
+    PATH is a run directory (its newest checkpoint is shown), a checkpoint, or a .safetensors file.
+    """
+    from anyrig.diagnose.inspect import inspect
+
+    found = inspect(path, tensors=tensors)
+    if as_json:
+        click.echo(_as_json(found))
+    elif digest:
+        _echo_digests(found)
+    else:
+        click.echo(_describe(found))
+
+
+def _echo_digests(found: Inspection) -> None:
+    if found.state_digest is None:
+        raise UsageError(
+            "ANY-CLI-001",
+            f"{found.path} is a plain safetensors file, and records no digest",
+            hint="give the checkpoint folder that the file is in",
+        )
+    click.echo(f"model digest\n{found.model_digest}\nstate digest\n{found.state_digest}")
+
+
+def _describe(found: Inspection) -> str:
+    parts = [text.facts(_facts(found)), _groups(found), _files(found)]
+    if found.tensors:
+        parts.append(_tensors(found))
+    return "\n\n".join(parts)
+
+
+def _facts(found: Inspection) -> list[tuple[str, str]]:
+    facts = [("path", str(found.path))]
+    if found.kind == "run":
+        facts.append(("checkpoints", f"{len(found.steps)}, newest {found.checkpoint}"))
+    if found.step is not None:
+        facts.append(("step", f"{found.step:,}{_position(found.progress)}"))
+    facts.append(("parameters", f"{found.parameters:,}"))
+    facts.append(("state", f"{sum(group.tensors for group in found.groups):,} tensors, {text.size(found.nbytes)}"))
+    facts += [(key, str(value)) for key, value in _made_with(found.record)]
+    if found.state_digest is not None:
+        facts += [("model digest", str(found.model_digest)), ("state digest", found.state_digest)]
+    return facts
+
+
+def _position(progress: dict[str, Any]) -> str:
+    position = progress.get("position") or {}
+    known = [f"{name} {position[name]:,}" for name in ("epoch", "batch") if isinstance(position.get(name), int)]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _made_with(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return versions and processor, where the record has them."""
+    environment = record.get("environment")
+    if not isinstance(environment, dict):
+        return []
+    names = ("anyrig", "tensorflow", "keras", "python")
+    versions = ", ".join(f"{name} {environment[name]}" for name in names if environment.get(name))
+    return [("made with", versions)] if versions else []
+
+
+def _groups(found: Inspection) -> str:
+    rows = [
+        (group.group, f"{group.tensors:,}", f"{group.elements:,}", text.size(group.nbytes)) for group in found.groups
+    ]
+    return text.table(("group", "tensors", "elements", "size"), rows, frozenset({"tensors", "elements", "size"}))
+
+
+def _files(found: Inspection) -> str:
+    rows = [(name, text.size(count)) for name, count in found.files]
+    return text.table(("file", "size"), rows, frozenset({"size"}))
+
+
+def _tensors(found: Inspection) -> str:
+    rows = [
+        (line.name, line.dtype, text.shape(line.shape), text.size(line.nbytes), line.file) for line in found.tensors
+    ]
+    return text.table(("tensor", "dtype", "shape", "size", "file"), rows, frozenset({"size"}))
+
+
+def _as_json(found: Inspection) -> str:
+    import dataclasses
+    import json
+
+    return json.dumps(dataclasses.asdict(found), indent=2, ensure_ascii=False, default=str)

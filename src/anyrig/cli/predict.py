@@ -1,0 +1,97 @@
+"""`anyrig predict`: the outputs of a run's model for arrays or images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from anyrig.cli import options, text
+
+
+@click.command("predict")
+@click.argument("source")
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(path_type=Path))
+@options.as_json
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE.npy", help="Also write all outputs as an array."
+)
+@click.option("--key", help="The array to use in a .npz file. Default: x, or the only one.")
+@click.option("--scale", metavar="NUMBER", help="What pixels (0 to 255) are multiplied by, e.g. 1/255, the default.")
+@options.recipe_of_source
+def command(
+    source: str,
+    inputs: tuple[Path, ...],
+    as_json: bool,
+    output: Path | None,
+    key: str | None,
+    scale: str | None,
+    recipe: str | None,
+) -> None:
+    """Predict from arrays or images with a run or checkpoint.
+
+    SOURCE is a run directory (its newest checkpoint is used) or a checkpoint. INPUT is a .npy or .npz file, or PNG and
+    JPEG images, which are made into the model's input: gray or color, size, scale; what was done is told on stderr.
+    """
+    from anyrig.cli.inputs import default_scale, input_shape, parse_scale, read_inputs
+
+    model, notes = options.open_source(source, recipe)
+    factor = parse_scale(scale) if scale else default_scale(model)
+    rows = read_inputs(list(inputs), input_shape(model), key=key, scale=factor)
+    for note in (*notes, *rows.notes):
+        click.echo(note, err=True)
+    predicted = options.quietly(model.predict, rows.x)
+    if output is not None:
+        _write(output, predicted)
+    _echo(rows.labels, predicted, as_json)
+
+
+def _write(path: Path, predicted: Any) -> None:
+    import numpy as np
+
+    from anyrig.errors import UsageError
+
+    if not isinstance(predicted, np.ndarray):
+        raise UsageError("ANY-CLI-008", "the model has several outputs, and --output writes one", hint="use --json")
+    with path.open("wb") as stream:
+        np.save(stream, predicted)
+
+
+def _echo(labels: list[str], predicted: Any, as_json: bool) -> None:
+    import json
+
+    rows = [{"input": label, **_summary(_row(predicted, index))} for index, label in enumerate(labels)]
+    if as_json:
+        outputs = [_plain(_row(predicted, index)) for index in range(len(labels))]
+        merged = [{**row, "output": output} for row, output in zip(rows, outputs, strict=True)]
+        click.echo(json.dumps(merged, indent=2, ensure_ascii=False))
+        return
+    header = tuple(rows[0])
+    right = frozenset({"class", "probability", "score", "value"})
+    click.echo(text.table(header, [tuple(text.value(row[name]) for name in header) for row in rows], right))
+
+
+def _row(predicted: Any, index: int) -> Any:
+    if isinstance(predicted, dict):
+        return {name: _row(part, index) for name, part in predicted.items()}
+    return [_row(part, index) for part in predicted] if isinstance(predicted, list) else predicted[index]
+
+
+def _plain(row: Any) -> Any:
+    if isinstance(row, dict):
+        return {name: _plain(part) for name, part in row.items()}
+    return [_plain(part) for part in row] if isinstance(row, list) else row.tolist()
+
+
+def _summary(row: Any) -> dict[str, Any]:
+    """Return the class and its probability (or score) of a list of classes, one number, or the shape of the rest."""
+    if isinstance(row, dict | list):
+        return {"output": f"{len(row)} outputs (see --json)"}
+    if row.ndim == 1 and len(row) == 1:
+        return {"value": float(row[0])}
+    if row.ndim != 1:
+        return {"output": f"{text.shape(row.shape)} (see --json or --output)"}
+    best = int(row.argmax())
+    is_distribution = bool((row >= 0).all()) and abs(float(row.sum()) - 1) < 1e-3
+    return {"class": best, "probability" if is_distribution else "score": float(row[best])}

@@ -1,0 +1,62 @@
+"""Numbers, sizes, ages and tables as text for people; readable without colour and in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def size(count: int) -> str:
+    """Return "512 B", "1.5 KiB", "10.0 GiB"."""
+    number, unit = float(count), 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
+
+
+def age(seconds: float) -> str:
+    """Return the time in its largest whole unit: "12 s", "3 min", "5 h", "2 d"."""
+    for length, unit in _SPANS:
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return "now"
+
+
+def value(number: object) -> str:
+    """Return a metric with four significant decimals, a count with separators, and anything else as it is."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return str(number)
+    return (
+        f"{number:,}" if isinstance(number, int) else f"{number:.4f}" if 1e-3 <= abs(number) < 1e6 else f"{number:.4g}"
+    )
+
+
+def values(named: dict[str, object]) -> str:
+    """Return "accuracy 0.9712, loss 0.1031"."""
+    return ", ".join(f"{name} {value(number)}" for name, number in named.items())
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> str:
+    """Return aligned columns, two spaces apart; the columns named in `right` are aligned to the right."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(line, widths, header, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def facts(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:
+    """Return aligned "label  text" lines."""
+    width = max((len(label) for label, _ in pairs), default=0)
+    return "\n".join(f"{indent}{label:<{width}}  {text}".rstrip() for label, text in pairs)
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """Return "3 x 3 x 16", or "scalar"."""
+    return " x ".join(map(str, sizes)) or "scalar"

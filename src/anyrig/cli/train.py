@@ -1,0 +1,73 @@
+"""`anyrig train`: starts the run that a recipe describes, or goes on with it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from anyrig.cli import options, text
+
+
+@click.command("train")
+@options.recipe
+@options.overrides
+@click.option("--run", metavar="DIR", help="The run directory. Default: runs/NAME, after the recipe's file name.")
+@options.devices
+@click.option(
+    "--resume",
+    type=click.Choice(["auto", "never", "must"]),
+    default="auto",
+    show_default=True,
+    help="auto: go on where there is a checkpoint; never: refuse a directory with a run; must: refuse one without.",
+)
+@click.option(
+    "--allow-changes",
+    metavar="LIST",
+    default="",
+    help="What may differ from the run that is resumed: any of data,model,recipe.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the plan.")
+def command(
+    recipe: str,
+    overrides: tuple[str, ...],
+    run: str | None,
+    devices: str | None,
+    resume: str,
+    allow_changes: str,
+    dry_run: bool,
+) -> None:
+    """Train what a recipe describes; start, or go on from the newest checkpoint.
+
+    KEY=VALUE overrides a key of the recipe, e.g. batch.global_size=64. SIGTERM or Ctrl-C finishes the step, saves and
+    exits 75; the same command then goes on, on any number of devices.
+    """
+    if dry_run:
+        from anyrig.cli.plan import show_plan
+
+        show_plan(recipe, overrides, devices)
+        return
+    from anyrig.train.recipe import load_recipe
+    from anyrig.train.recipe_run import run_from_recipe, train_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    directory = Path(run or Path("runs") / Path(recipe).stem)
+    allowed = [name for name in allow_changes.split(",") if name]
+    job = run_from_recipe(loaded, directory, devices, resume=resume, allow_changes=allowed)
+    train_recipe(job, loaded, verbose=1 if sys.stdout.isatty() else 2)
+    _echo_end(directory)
+
+
+def _echo_end(run: Path) -> None:
+    from anyrig.locations import find_checkpoint
+    from anyrig.store.read import open_checkpoint
+
+    checkpoint = open_checkpoint(find_checkpoint(run))
+    facts = [
+        ("done", str(run)),
+        ("step", f"{checkpoint.step:,}"),
+        ("metrics", text.values(checkpoint.progress.get("metrics", {}))),
+        ("state digest", checkpoint.state_digest),
+    ]
+    click.echo(text.facts([(label, value) for label, value in facts if value]))

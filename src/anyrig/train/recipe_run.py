@@ -1,0 +1,126 @@
+"""From a recipe to a run: opens its data, finds its function, and hands both to `Run`.
+
+A run directory keeps its recipe as `recipe.yaml`, with paths that start from there, so that it is a recipe itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from anyrig.errors import Stopped
+from anyrig.locations import prepare_run_directory
+from anyrig.topology.numeric import apply_numeric_settings, numeric_settings
+from anyrig.train.recipe import BatchRules, CheckpointRules, Recipe
+from anyrig.train.recipe_data import Rows, load_data
+from anyrig.train.recipe_model import model_builder
+
+if TYPE_CHECKING:
+    from anyrig.train.run import Run
+
+RECIPE_FILE = "recipe.yaml"
+
+
+def run_from_recipe(
+    recipe: Recipe,
+    run_dir: str | Path,
+    devices: int | str | None = None,
+    *,
+    resume: str = "auto",
+    allow_changes: Collection[str] = (),
+) -> Run:
+    """Return the run that `recipe` describes, in `run_dir`; nothing is trained yet."""
+    from anyrig.train.batch import Batch
+    from anyrig.train.checkpoint import Checkpoint
+    from anyrig.train.run import Run
+    from anyrig.train.session import stored_numerics
+
+    # The user's module imports Keras: what must be set before TensorFlow is loaded is set here.
+    apply_numeric_settings(stored_numerics(run_dir) or numeric_settings())
+    train, validation = load_rows(recipe)
+    return Run(
+        run_dir,
+        model_builder(recipe),
+        train=train,
+        validation=validation,
+        batch=Batch(**_given(recipe.batch)),
+        epochs=recipe.epochs,
+        seed=recipe.seed,
+        devices=devices,
+        checkpoint=Checkpoint(**_given(recipe.checkpoint)),
+        precision=recipe.precision,
+        recipe=recipe.canonical(),
+        allow_changes=allow_changes,
+        resume=resume,
+    )
+
+
+def train_recipe(run: Run, recipe: Recipe, *, verbose: int) -> None:
+    """Train `run` to its end and keep `recipe` in its directory, also when a signal stops it."""
+    path = prepare_run_directory(run.directory) / RECIPE_FILE
+    text = recipe_text(recipe, run.directory)
+    if not path.exists():
+        path.write_text(text, encoding="utf-8")
+    try:
+        run.train(verbose=verbose)
+    except Stopped:
+        path.write_text(text, encoding="utf-8")
+        raise
+    path.write_text(text, encoding="utf-8")
+
+
+def recipe_text(recipe: Recipe, folder: Path) -> str:
+    """Return `recipe` as YAML for a file in `folder`: relative paths start from there instead."""
+    moved = recipe.canonical()
+
+    def move(path: str) -> str:
+        return path if Path(path).is_absolute() else os.path.relpath(recipe.base_dir / path, folder)
+
+    file, _, function = recipe.model.rpartition(":")
+    moved["model"] = f"{move(file)}:{function}" if file.endswith(".py") else recipe.model
+    moved["data"] = {part: source and _moved(source, move) for part, source in moved["data"].items()}
+    return yaml.safe_dump(_without_nothing(moved), sort_keys=False, allow_unicode=True)
+
+
+def load_rows(recipe: Recipe) -> tuple[Rows, Rows | None]:
+    """Return the rows to train on and those to validate with, each (x, y, sample_weight)."""
+    train = load_data(recipe.data.train, recipe.base_dir, key="data.train")
+    if recipe.data.validation is None:
+        return train, None
+    return train, load_data(recipe.data.validation, recipe.base_dir, key="data.validation")
+
+
+def count_rows(rows: Rows) -> int:
+    """Return the number of rows."""
+    x = rows[0]
+    return len(next(iter(x.values())) if isinstance(x, dict) else x)
+
+
+def _given(rules: BatchRules | CheckpointRules) -> dict[str, Any]:
+    return rules.model_dump(exclude_none=True)
+
+
+def _moved(source: dict[str, Any], move: Any) -> dict[str, Any]:
+    arrays = source["arrays"]
+    return {
+        **source,
+        "npz": source["npz"] and move(source["npz"]),
+        "arrays": arrays and _each(arrays, move),
+    }
+
+
+def _each(value: Any, change: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _each(item, change) for name, item in value.items()}
+    return None if value is None else change(value)
+
+
+def _without_nothing(value: Any) -> Any:
+    """Leave out the keys without a value, which mean the same when absent."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_nothing(item) for key, item in value.items() if item is not None}
