@@ -388,3 +388,10 @@ def test_numbers_in_progress_come_back_exactly(tmp_path: Path) -> None:
     assert found == progress | {"nested": {"list": [1, None, "ä"]}}
     assert type(found["numpy32"]) is float
     assert found["bool"] is True
+
+
+def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: whole(descriptor, data[:7]))
+    checkpoint = write_checkpoint(tmp_path, 1, some_tensors(), progress={})
+    assert verify_checkpoint(checkpoint) == []
