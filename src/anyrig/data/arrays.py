@@ -91,7 +91,11 @@ def _count_rows(data: Batch) -> int:
     scalars = [label for label, shape in shapes.items() if not shape]
     if scalars or not shapes:
         found = f"{scalars[0]} is a single number" if scalars else "no array at all"
-        raise UsageError("ANY-DATA-001", f"data must be arrays with rows on the first axis; found {found}", hint="give x and y as arrays of one length")
+        raise UsageError(
+            "ANY-DATA-001",
+            f"data must be arrays with rows on the first axis; found {found}",
+            hint="give x and y as arrays of one length",
+        )
     counts = {label: shape[0] for label, shape in shapes.items()}
     if len(set(counts.values())) > 1:
         found = ", ".join(f"{label}: {count}" for label, count in counts.items())

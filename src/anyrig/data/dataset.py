@@ -70,7 +70,11 @@ class DatasetSource:
     def _make_iterators(self, epoch: int) -> None:
         """Bring the dataset's shuffles to where they are when pass number `epoch` begins."""
         made = _iterators_made.get(self.original, 0)
-        if made > epoch and epoch > 0 and any(s._reshuffle_each_iteration is not False for s in _shuffles(self.original)):
+        if (
+            made > epoch
+            and epoch > 0
+            and any(s._reshuffle_each_iteration is not False for s in _shuffles(self.original))
+        ):
             raise UsageError(
                 "ANY-DATA-009",
                 f"the dataset was iterated {made} times in this process, so its order of epoch {epoch} cannot be had again",

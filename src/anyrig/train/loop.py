@@ -20,11 +20,12 @@ Logs = dict[str, Any]
 
 @dataclass(slots=True)
 class Position:
-    """How far a run is: global batches consumed in all, epochs finished, batches consumed in the current epoch."""
+    """How far a run is: batches and rows consumed in all, epochs finished, batches consumed in the current epoch."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Loop:
             logs = self.engine.train(batch, self.position.step)
             self.position.step += 1
             self.position.batch += 1
+            self.position.rows += int(keras.tree.flatten(batch[0])[0].shape[0])
             self.callbacks.on_train_batch_end(self.position.batch - 1, logs)
             last = last or self.model.stop_training
             self.at_boundary(Boundary("batch", last_batch=last))

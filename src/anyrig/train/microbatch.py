@@ -40,7 +40,9 @@ class MicroBatch:
     `moved` lists the state variables that training assigns, each with its merge rule; known once `train` was traced.
     """
 
-    def __init__(self, model: keras.Model, generators: Sequence[keras.random.SeedGenerator], virtual_replicas: int) -> None:
+    def __init__(
+        self, model: keras.Model, generators: Sequence[keras.random.SeedGenerator], virtual_replicas: int
+    ) -> None:
         self.model = model
         self.seed_states = [generator.state for generator in generators]
         seeds = {id(state) for state in self.seed_states}
@@ -67,10 +69,12 @@ class MicroBatch:
         moved = self._moved(values, scope, share)
         return Parts(loss, gradients, moved, [scope.get_current_value(v) for v in self.metrics])
 
-    def test(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
-        """Return loss and metric gains of one micro-batch, with `training=False`."""
+    def test(
+        self, values: Values, seeds: tf.Tensor, batch: Any, share: Share, *, metrics: Sequence[Any] | None = None
+    ) -> Parts:
+        """Return loss and metric gains of one micro-batch, with `training=False`; metrics start at `metrics` or zero."""
         x, y, sample_weight = batch
-        with self._scope(values, seeds) as scope:
+        with self._scope(values, seeds, metrics) as scope:
             y_pred = _call(self.model, x, training=False)
             loss = self._loss(share, x, y, y_pred, sample_weight, training=False)
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -99,13 +103,14 @@ class MicroBatch:
             loss = self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
         return loss * tf.cast(share.rows, loss.dtype)
 
-    def _scope(self, values: Values, seeds: tf.Tensor) -> keras.StatelessScope:
+    def _scope(self, values: Values, seeds: tf.Tensor, metrics: Sequence[Any] | None = None) -> keras.StatelessScope:
+        start = metrics or [tf.zeros(variable.shape, variable.dtype) for variable in self.metrics]
         mapping = [
             *zip(self.trainable, values.trainable, strict=True),
             *zip(self.state, values.state, strict=True),
             *zip(self.loss_scale, values.loss_scale, strict=True),
             *((state, seeds[index]) for index, state in enumerate(self.seed_states)),
-            *((variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.metrics),
+            *zip(self.metrics, start, strict=True),
         ]
         return keras.StatelessScope(mapping, collect_losses=True)
 

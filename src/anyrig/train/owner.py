@@ -186,7 +186,7 @@ class OwnerEngine:
             with tf.control_dependencies(checks):
                 return tf.identity(parts[0])
 
-    def _sum(self, parts: list[tf.Tensor], home: str, span_device: Callable[[range], str] | None = None) -> tf.Tensor:
+    def _sum(self, parts: list[tf.Tensor], home: str) -> tf.Tensor:
         """Return the tree sum over all virtual replicas; an empty one adds zeros. It is finished on device `home`."""
         empty = self.plan.virtual_replicas - len(parts)
         parts = parts + [tf.zeros_like(parts[0])] * empty

@@ -21,6 +21,7 @@ from anyrig.train.binding import bind
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.identity import source_hash
 from anyrig.train.loop import Logs, ValidationStopped, plain
+from anyrig.train.mergeable import refuse_unmergeable
 from anyrig.train.owner import OwnerEngine
 from anyrig.train.placement import variables_on
 from anyrig.train.session import Session
@@ -75,15 +76,18 @@ class Rig:
 
     def engine(self, model: keras.Model, sample: Any, virtual_replicas: int | None) -> OwnerEngine:
         """Return the engine that runs `model`, built where it was not yet; `sample` is any batch of its data."""
-        plan = self.plan(virtual_replicas)
         known = self._engines.get(model)
-        v = plan.virtual_replicas if virtual_replicas is not None or known is None else known[1].plan.virtual_replicas
-        plan = self.plan(v)
+        if virtual_replicas is None and known is not None:
+            virtual_replicas = known[1].plan.virtual_replicas
+        plan = self.plan(virtual_replicas)
+        v = plan.virtual_replicas
         with variables_on(self.devices):
             bound = bind(model, sample, v)
         key = (v, *bound)
         if known is None or known[0] != key:
             known = (key, OwnerEngine(plan, model, self.seed))
+            if v > 1:
+                refuse_unmergeable(model, known[1].micro, sample)
             self._engines[model] = known
         known[1].read_seeds()
         return known[1]
@@ -156,7 +160,9 @@ class Rig:
         logs = self.test(engine, source, listed)
         return logs if return_dict else _as_list(logs)
 
-    def test(self, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList, stop: bool = False) -> Logs:
+    def test(
+        self, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList, stop: bool = False
+    ) -> Logs:
         """Run one pass of evaluation; with `stop`, end it with ValidationStopped when a stop is requested."""
         engine.model.reset_metrics()
         callbacks.on_test_begin()
@@ -205,7 +211,11 @@ class Rig:
     def _source(self, model: keras.Model, x: Any, y: Any, weight: Any, size: int | None, shuffle: bool) -> Source:
         if is_dataset(x):
             if y is not None or weight is not None:
-                raise UsageError("ANY-DATA-006", "x is a tf.data.Dataset, and y or sample_weight is given too", hint="let the dataset yield (x, y, sample_weight)")
+                raise UsageError(
+                    "ANY-DATA-006",
+                    "x is a tf.data.Dataset, and y or sample_weight is given too",
+                    hint="let the dataset yield (x, y, sample_weight)",
+                )
             return DatasetSource(x, batch=size, batched=_is_batched(model, x))
         if not is_array_like(x):
             raise UsageError(
