@@ -154,6 +154,11 @@ def test_a_group_is_cut_before_the_file_grows_too_large() -> None:
     }
 
 
+def test_a_first_tensor_that_is_too_large_makes_no_empty_file() -> None:
+    files = list(plan_data_files([spec("m/a", 500), spec("m/b", 1)], 100))
+    assert [[tensor.name for tensor in file.tensors] for file in files] == [["m/a"], ["m/b"]]
+
+
 def test_shards_read_back(tmp_path: Path) -> None:
     arrays = {f"model/{index}": np.full(30 + index, index, np.int32) for index in range(9)}
     tensors = [StoredTensor(name=name, array=array) for name, array in arrays.items()]

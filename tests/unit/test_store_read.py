@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from anyrig.errors import AnyrigError, UsageError
+from anyrig.store.digest import tensor_hash
 from anyrig.store.manifest import FileEntry, Manifest, Piece, TensorEntry, encode
 from anyrig.store.parse import ManifestError
 from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
@@ -223,3 +225,29 @@ def test_B150_what_may_not_be_read_is_not_called_missing(open_folder: Path, vict
         assert "cannot be read: [Errno 13] Permission denied" in done.stderr, tried
         assert done.stdout == ""
     checkpoint.path.chmod(0o755)
+
+
+def test_what_is_not_aligned_is_a_copy(tmp_path: Path) -> None:
+    checkpoint = stored(tmp_path)
+    odd = checkpoint.tensor("model/odd")
+    odd.flags.writeable = True
+    odd[:] = 9
+    assert checkpoint.tensor("model/odd")[1] == 1
+
+
+def test_big_endian_arrays_are_stored_little_endian(tmp_path: Path) -> None:
+    big = np.arange(5, dtype=">f4")
+    found = write_checkpoint(tmp_path, 1, [StoredTensor(name="model/a", array=big)], progress={}).tensor("model/a")
+    assert found.dtype == np.dtype("<f4")
+    np.testing.assert_array_equal(found, big)
+    assert tensor_hash(big) == tensor_hash(found)
+
+
+def test_a_tensor_checksum_that_its_chunks_contradict_is_damage(tmp_path: Path) -> None:
+    """The digests are taken over it, so it may not lie even when every byte of the files is right."""
+    checkpoint = stored(tmp_path)
+    first, *others = checkpoint.manifest.tensors
+    lying = dataclasses.replace(checkpoint.manifest, tensors=(dataclasses.replace(first, checksum="0" * 32), *others))
+    unlock(checkpoint.path / "manifest.json").write_bytes(encode(lying))
+    (damage,) = verify_checkpoint(open_checkpoint(checkpoint.path))
+    assert (damage.tensor, damage.what) == ("model/lines", "its checksum does not match its content")
