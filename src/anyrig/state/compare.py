@@ -30,12 +30,15 @@ class Spec:
 def refuse_differences(stored: Sequence[Spec], wanted: Sequence[Spec], hints: Iterable[str] = ()) -> None:
     """Raise ANY-STATE-005 with every name, shape and type that one side has and the other has not."""
     have, want = {spec.name: spec for spec in stored}, {spec.name: spec for spec in wanted}
-    lines = [*_mismatched(have, want), *_missing(have, want), *_unwanted(have, want)]
-    if lines:
-        more = [f"  ... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    differing = [(have.get(name), spec) for name, spec in want.items() if not _fits(have.get(name), spec)]
+    unwanted = [(spec, None) for name, spec in have.items() if name not in want]
+    pairs: list[tuple[Spec | None, Spec | None]] = [*differing, *unwanted]
+    if pairs:
+        lines = [_shown(pair, have, want) for pair in pairs[:_SHOWN]]
+        more = [f"  ... and {len(pairs) - _SHOWN} more"] if len(pairs) > _SHOWN else []
         raise AnyrigError(
             "ANY-STATE-005",
-            "the checkpoint does not fit the model; nothing was changed\n" + "\n".join(lines[:_SHOWN] + more),
+            "the checkpoint does not fit the model; nothing was changed\n" + "\n".join(lines + more),
             hint="; ".join([*hints, "build and compile the model as it was when saved"]),
         )
 
@@ -71,33 +74,27 @@ def _ambiguity(
     )
 
 
-def _mismatched(have: Mapping[str, Spec], want: Mapping[str, Spec]) -> list[str]:
-    lines = []
-    for name in want:
-        if name in have and not _fits(have[name], want[name]):
-            lines.append(f"  stored  {have[name]}\n  wanted  {want[name]}")
-    return lines
+def _fits(have: Spec | None, want: Spec) -> bool:
+    return have is not None and want.shape in (None, have.shape) and want.dtype in (None, have.dtype)
 
 
-def _fits(have: Spec, want: Spec) -> bool:
-    return want.shape in (None, have.shape) and want.dtype in (None, have.dtype)
+def _shown(pair: tuple[Spec | None, Spec | None], have: Mapping[str, Spec], want: Mapping[str, Spec]) -> str:
+    stored, wanted = pair
+    if stored is None and wanted is not None:
+        return f"  stored  {_nearest(wanted, have, want)}\n  wanted  {wanted}"
+    if wanted is None and stored is not None:
+        return f"  stored  {stored}\n  wanted  {_nearest(stored, want, have)}"
+    return f"  stored  {stored}\n  wanted  {wanted}"
 
 
-def _missing(have: Mapping[str, Spec], want: Mapping[str, Spec]) -> list[str]:
-    spare = {name: spec for name, spec in have.items() if name not in want}
-    return [f"  stored  {_nearest(spec, spare)}\n  wanted  {spec}" for name, spec in want.items() if name not in have]
-
-
-def _unwanted(have: Mapping[str, Spec], want: Mapping[str, Spec]) -> list[str]:
-    spare = {name: spec for name, spec in want.items() if name not in have}
-    return [f"  stored  {spec}\n  wanted  {_nearest(spec, spare)}" for name, spec in have.items() if name not in want]
-
-
-def _nearest(spec: Spec, spare: Mapping[str, Spec]) -> str:
-    """Return `nothing`, with the name on the other side that is likely meant."""
-    same_alias = [name for name, other in spare.items() if {spec.name, *spec.aliases} & {name, *other.aliases}]
-    group = spec.name.partition("/")[0]
-    close = same_alias or difflib.get_close_matches(
-        spec.name, [name for name in list(spare)[:2000] if name.startswith(group + "/")], n=1
-    )
+def _nearest(spec: Spec, there: Mapping[str, Spec], here: Mapping[str, Spec]) -> str:
+    """Return `nothing`, with the name on the other side, missing on this one, that is likely meant."""
+    spare = {name: other for name, other in there.items() if name not in here and _group(name) == _group(spec.name)}
+    known = {spec.name, *spec.aliases}
+    close = [name for name, other in spare.items() if known & {name, *other.aliases}]
+    close = close or difflib.get_close_matches(spec.name, list(spare)[:1000], n=1)
     return f"nothing (nearest: {spare[close[0]]})" if close else "nothing"
+
+
+def _group(name: str) -> str:
+    return name.partition("/")[0]

@@ -149,7 +149,7 @@ def _arrays(layer: keras.Layer) -> dict[str, Array]:
 def _as_array(value: Any) -> Array:
     if isinstance(value, keras.Variable):
         return to_array(value)
-    return np.array(keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value)
+    return np.array(value.numpy() if hasattr(value, "numpy") else value)
 
 
 def _files(layer: keras.Layer) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ This module never reads or changes a value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -48,10 +48,11 @@ def model_variables(model: keras.Model) -> list[NamedVariable]:
     """
     layers = walk_layers(model)
     entries: dict[int, _Entry] = {}
+    renamed = {placed.path: placed.aliases for placed in layers if placed.aliases}
     for placed in layers:
+        others = _other_paths(placed.path, renamed)
         for held in _own(placed.layer):
-            _enter(entries, placed, held)
-    _add_layer_aliases(entries.values(), layers)
+            _enter(entries, placed, held, others)
     _add_keras_paths(entries.values())
     _check_complete(model, entries)
     return _frozen(entries.values())
@@ -76,20 +77,17 @@ def _own(layer: keras.Layer) -> list[Held]:
     return distinct(own_variables(layer) + seeds)
 
 
-def _enter(entries: dict[int, _Entry], placed: PlacedLayer, held: Held) -> None:
-    path = placed.path + held.path
-    if id(held.value) in entries:
-        entries[id(held.value)].aliases.append(names.join("model", *path))
-    else:
-        entries[id(held.value)] = _Entry(path, held.value, placed.place, [])
+def _enter(entries: dict[int, _Entry], placed: PlacedLayer, held: Held, others: list[Path]) -> None:
+    if id(held.value) not in entries:
+        entries[id(held.value)] = _Entry(placed.path + held.path, held.value, placed.place, [])
+    aliases = entries[id(held.value)].aliases
+    aliases.extend(names.join("model", *path, *held.path) for path in [placed.path, *others])
 
 
-def _add_layer_aliases(entries: Iterable[_Entry], layers: list[PlacedLayer]) -> None:
-    renamed = {placed.path: placed.aliases for placed in layers if placed.aliases}
-    for entry in entries:
-        for depth in range(len(entry.path)):
-            for alias in renamed.get(entry.path[:depth], ()):
-                entry.aliases.append(names.join("model", *alias, *entry.path[depth:]))
+def _other_paths(path: Path, renamed: Mapping[Path, list[Path]]) -> list[Path]:
+    """Return the further paths of a layer: its own and those through further paths of the layers above it."""
+    depths = range(len(path) + 1)
+    return [other + path[depth:] for depth in depths for other in renamed.get(path[:depth], ())]
 
 
 def _add_keras_paths(entries: Iterable[_Entry]) -> None:
