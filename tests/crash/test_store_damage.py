@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """Damage of any byte and any missing end is found, at the opening or by verification, before the state is used."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """kill -9 at every call to the file system, and a full disk: the previous or the new checkpoint is there, whole."""
 
 from __future__ import annotations

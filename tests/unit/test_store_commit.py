@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """What counts as committed, what is swept, and what is left alone."""
 
 from __future__ import annotations

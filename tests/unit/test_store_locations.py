@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """What a path is, and what a run directory may be made of."""
 
 from __future__ import annotations

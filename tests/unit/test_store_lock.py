@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """One writer per run directory, whoever dies and whoever comes at the same time."""
 
 from __future__ import annotations
@@ -8,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +183,17 @@ def test_of_many_takers_at_once_one_wins(tmp_path: Path, stale: bool) -> None:
         taker.communicate()
         assert taker.returncode == 0
     assert os.listdir(run) == []
+
+
+def test_a_forked_child_leaves_its_parents_lock_alone(tmp_path: Path) -> None:
+    with RunLock(tmp_path) as lock:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of the heartbeat's thread
+            child = os.fork()
+        if child == 0:
+            try:
+                lock.__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        lock.check()

@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """Opening and reading: maps, copies, aliases; and errors that tell the truth about what is wrong."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - the ids of CASES.md are upper-case
 """A save commits everything or leaves nothing behind; what cannot be stored is refused before the first byte."""
 
 from __future__ import annotations

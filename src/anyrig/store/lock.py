@@ -10,46 +10,21 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from anyrig.errors import AnyrigError
+from anyrig.store.owner import Owner, machine, start_of
 
 LOCK = ".lock"
 _GUARD = ".lock-guard"
 BEAT_SECONDS = 20.0
 STALE_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The process that holds a lock; `machine` is one boot of one host or container, `token` this very holding."""
-
-    host: str
-    machine: str
-    pid: int
-    started: str
-    token: str
-    since: str
-
-    @classmethod
-    def this_process(cls) -> Owner:
-        """Return this process as an owner with a new token."""
-        return cls(
-            host=socket.gethostname(),
-            machine=_machine(),
-            pid=os.getpid(),
-            started=_start_of(os.getpid()) or "",
-            token=os.urandom(8).hex(),
-            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        )
 
 
 class RunLock:
@@ -110,8 +85,8 @@ class RunLock:
         if found is None:
             return
         age = self._age()
-        if found.get("machine") == _machine():
-            alive = _start_of(found.get("pid")) == found.get("started")
+        if found.get("machine") == machine():
+            alive = start_of(found.get("pid")) == found.get("started")
         else:
             alive = age < self._stale_after
         if alive:
@@ -167,38 +142,6 @@ def _describe(found: dict[str, Any] | None) -> str:
     if not found:
         return "no readable lock is there" if found is None else "its lock file cannot be read"
     return f"process {found.get('pid')} on {found.get('host')} holds it since {found.get('since')}"
-
-
-def _machine() -> str:
-    """Return what tells this boot of this host (or container) from any other."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return socket.gethostname()
-
-
-def _start_of(pid: object) -> str | None:
-    """Return when a process of this machine started, in the kernel's ticks; None when it is gone or a zombie."""
-    if not isinstance(pid, int):
-        return None
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None if os.path.isdir("/proc/self") else _signalled(pid)
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def _signalled(pid: int) -> str | None:
-    """For systems without /proc: the same answer for every living process, None for a dead one."""
-    try:
-        if os.name != "nt":  # on Windows os.kill would end the process: there only age decides
-            os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except OSError:
-        pass
-    return ""
 
 
 @contextmanager

@@ -14,16 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from anyrig.errors import AnyrigError
-from anyrig.store.digest import ChunkedHash, blocks, state_digest_of
+from anyrig.store.digest import state_digest_of
 from anyrig.store.layout import MANIFEST, leftover_name, step_name
 from anyrig.store.local import LOCAL, LocalFiles, make_folders, remove_tree
 from anyrig.store.manifest import FileEntry, Manifest, Piece, TensorEntry, encode
 from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES, PlannedFile, WritePlan, plan_checkpoint
 from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
+from anyrig.store.stream import new_file, write_bytes, write_tensor
 from anyrig.store.tensors import StoredTensor, bytes_of
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -129,7 +128,7 @@ def _fill(folder: Path, plan: WritePlan, tensors: Mapping[str, StoredTensor], fi
         entries.append(_write_data(folder, planned, tensors, stored, files))
     for name, content in plan.other_files.items():
         make_folders(files, (folder / name).parent)
-        entries.append(_write_bytes(folder, name, content, files))
+        entries.append(write_bytes(folder, name, content, files))
     for inner in sorted({(folder / name).parent for name in plan.other_files} - {folder}):
         files.flush_folder(inner)
     manifest = Manifest(
@@ -139,50 +138,8 @@ def _fill(folder: Path, plan: WritePlan, tensors: Mapping[str, StoredTensor], fi
         progress=plan.progress,
         record=plan.record,
     )
-    _write_bytes(folder, MANIFEST, encode(manifest), files)
+    write_bytes(folder, MANIFEST, encode(manifest), files)
     files.flush_folder(folder)
-
-
-class _NewFile:
-    """A file being written: its hash so far, and at the end its entry."""
-
-    def __init__(self, folder: Path, name: str, files: LocalFiles) -> None:
-        self._path, self._name, self._files = folder / name, name, files
-        self._hash = xxhash.xxh3_128()
-        self._descriptor = files.create(self._path)
-        self.size = 0
-
-    def write(self, block: memoryview) -> None:
-        self._files.write(self._descriptor, block)
-        self._hash.update(block)
-        self.size += len(block)
-
-    def finish(self) -> FileEntry:
-        self._files.protect(self._path)
-        self._files.flush(self._descriptor)
-        found = os.fstat(self._descriptor).st_size
-        if found != self.size:
-            raise OSError(errno.EIO, f"wrote {self.size} bytes, found {found}", str(self._path))
-        return FileEntry(self._name, self.size, self._hash.hexdigest())
-
-    def close(self) -> None:
-        self._files.close(self._descriptor)
-
-
-@contextmanager
-def _new_file(folder: Path, name: str, files: LocalFiles) -> Iterator[_NewFile]:
-    new = _NewFile(folder, name, files)
-    try:
-        yield new
-    finally:
-        new.close()
-
-
-def _write_bytes(folder: Path, name: str, content: bytes, files: LocalFiles) -> FileEntry:
-    with _new_file(folder, name, files) as new:
-        for block in blocks(memoryview(content)):
-            new.write(block)
-        return new.finish()
 
 
 def _write_data(
@@ -193,22 +150,14 @@ def _write_data(
     files: LocalFiles,
 ) -> FileEntry:
     """Write one data file and add an entry for each of its tensors to `stored`."""
-    with _new_file(folder, planned.name, files) as new:
+    with new_file(folder, planned.name, files) as new:
         new.write(memoryview(planned.header))
         for spec in planned.tensors:
             start = new.size
-            checksum, chunks = _write_tensor(new, bytes_of(tensors[spec.name].array))
+            checksum, chunks = write_tensor(new, bytes_of(tensors[spec.name].array))
             piece = Piece((0,) * len(spec.shape), spec.shape, planned.name, start, new.size, chunks)
             given = tensors[spec.name]
             stored[spec.name] = TensorEntry(
                 spec.name, given.aliases, spec.dtype, spec.shape, checksum, given.place, (piece,)
             )
         return new.finish()
-
-
-def _write_tensor(new: _NewFile, view: memoryview) -> tuple[str, tuple[str, ...]]:
-    hashes = ChunkedHash()
-    for block in blocks(view):
-        new.write(block)
-        hashes.update(block)
-    return hashes.result()
