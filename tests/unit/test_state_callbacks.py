@@ -7,12 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
-from tests.unit.state_models import keras, layers, np
 
 from anyrig.errors import AnyrigError
 from anyrig.state.callbacks import CallbackStates, callbacks_state, restore_callbacks
 from anyrig.state.plainvalues import decode, encode
+from tests.unit.state_models import layers
 
 callbacks = keras.callbacks
 # Keras's own convert_to_numpy, called by its callbacks, is behind numpy 2.
@@ -52,8 +54,9 @@ def model_of(*units: int) -> keras.Model:
     "value",
     [
         0.1, 5e-324, -0.0, math.inf, -math.inf, 3, 2**70, True, None, "text", [], [1, [2.5, None]], (1, (2, "x")), {},
-        {"a": {"b": 1}}, {"float": "nan"}, {"array": 1, "x": 2}, {"dict": {"dict": 1}}, {"scalar": 1, "value": 2}, {"tuple": [1]},
+        {"a": {"b": 1}}, {"float": "nan"}, {"array": 1, "x": 2}, {"dict": {"dict": 1}}, {"scalar": 1, "value": 2},
         np.float32(0.1), np.float64(0.1), np.int64(-3), np.bool_(True), np.float16(0.1), np.float32(np.inf),
+        {"tuple": [1]},
     ],
 )  # fmt: skip
 def test_values_come_back_exactly_with_their_type(value: Any) -> None:

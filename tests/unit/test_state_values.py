@@ -7,10 +7,12 @@ import subprocess
 import sys
 import textwrap
 
+import keras
+import numpy as np
 import pytest
-from tests.unit.state_models import keras, np
 
 from anyrig.state.values import assign, shape_of, to_array
+from tests.unit.state_models import state_of
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,15 @@ def test_array_is_no_copy_read_only_and_stays_as_it_was() -> None:
     variable.value.assign_add(np.ones(1 << 16, "float32"))
     assert first.min() == first.max() == 1
     assert to_array(variable)[0] == 3
+
+
+def test_capture_holds_the_state_of_its_moment() -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, name="d")])
+    captured = state_of(model)
+    held = to_array(model.layers[0].kernel)
+    model.layers[0].kernel.assign(np.zeros((4, 4)))
+    assert held.tobytes() == captured["model/d/kernel"][2]
+    assert state_of(model) != captured
 
 
 def test_assign_copies() -> None:

@@ -58,9 +58,15 @@ class Entry(Protocol):
 class Source(Protocol):
     """The few questions asked of a checkpoint (`anyrig.store.read.Checkpoint` answers them)."""
 
-    manifest: Any
-    names: tuple[str, ...]
-    assets: tuple[str, ...]
+    @property
+    def manifest(self) -> Any:
+        """An object whose `tensors` are the entries."""
+        ...
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        """Paths of the stored files."""
+        ...
 
     def tensor(self, name: str) -> Array:
         """Return a stored tensor."""
