@@ -17,8 +17,14 @@ from anyrig.train.recipe_data import load_data
 def folder(tmp_path: Path) -> Path:
     """Arrays that fit each other, and files that are damaged in one way each."""
     objects = np.array([{}, {}, {}], dtype=object)
-    arrays = {"x": np.arange(6.0).reshape(3, 2), "y": np.arange(3), "w": np.ones(3), "four": np.zeros(4)}
-    np.savez(tmp_path / "a.npz", **arrays, none=np.zeros((0, 2)), one=np.float32(1), objects=objects)
+    arrays: dict[str, Any] = {
+        "x": np.arange(6.0).reshape(3, 2),
+        "y": np.arange(3),
+        "w": np.ones(3),
+        "four": np.zeros(4),
+    }
+    arrays |= {"none": np.zeros((0, 2)), "one": np.float32(1), "objects": objects}
+    np.savez(tmp_path / "a.npz", **arrays)
     np.save(tmp_path / "x.npy", np.arange(6.0).reshape(3, 2))
     np.save(tmp_path / "y.npy", np.arange(3))
     np.save(tmp_path / "objects.npy", objects)
