@@ -152,6 +152,37 @@ def test_U05_kill_at_every_call_of_the_first_save(tmp_path: Path) -> None:
     assert committed_steps(root) == [1]
 
 
+def replace(root: Path, value: int, files: LocalFiles | None = None) -> None:
+    """Save step 1 with another state in place of the one that is there."""
+    tensor = StoredTensor(name="model/kernel", array=np.full((4, 8), value, np.float32))
+    write_checkpoint(root, 1, [tensor], progress={}, replace=True, files=files or LocalFiles())
+
+
+def test_U05_kill_at_every_call_of_a_replacement(tmp_path: Path) -> None:
+    values = []
+    for at in range(1, 100):
+        root = tmp_path / str(at)
+        replace(root, 1)
+        code = in_child(lambda at=at, root=root: replace(root, 2, Dying(at, middle=False)))  # type: ignore[misc]
+        sweep_partials(root)
+        assert os.listdir(root) == ["step-000000001"], at
+        checkpoint = open_checkpoint(root / "step-000000001")
+        assert verify_checkpoint(checkpoint) == []
+        values.append(float(checkpoint.tensor("model/kernel")[0, 0]))
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, at
+    assert at > 15
+    assert values == sorted(values) and set(values) == {1.0, 2.0}
+
+
+def test_another_state_of_a_step_is_refused_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    with pytest.raises(AnyrigError, match="already holds another state of step 1"):
+        write_checkpoint(tmp_path, 1, [StoredTensor(name="model/a", array=np.zeros(3))], progress={})
+    assert whole(tmp_path, 1)
+
+
 def test_kill_at_every_call_of_a_removal(tmp_path: Path) -> None:
     for at in range(1, 100):
         root = tmp_path / str(at)

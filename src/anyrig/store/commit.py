@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from anyrig.store.layout import leftover_name, leftover_of, step_of
+from anyrig.store.layout import leftover_name, leftover_of, step_name, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, remove_tree
 from anyrig.store.parse import ManifestError
 from anyrig.store.read import Checkpoint, open_checkpoint, unreadable, verify_checkpoint
@@ -85,9 +85,16 @@ def set_aside(checkpoints: str | os.PathLike[str], rejected: Rejected, *, files:
 
 
 def sweep_partials(checkpoints: str | os.PathLike[str], *, files: LocalFiles = LOCAL) -> list[str]:
-    """Remove what earlier saves and removals left unfinished (the caller holds the lock); return the names."""
+    """Remove what earlier saves and removals left unfinished (the caller holds the lock); return the names.
+
+    A checkpoint that was being replaced, and whose successor never took its place, gets its name back.
+    """
     root = Path(checkpoints)
-    names = [name for name in folder_names(root) if (kind := leftover_of(name)) and kind[1] != "damaged"]
-    for name in names:
-        remove_tree(files, root / name)
-    return names
+    names = [(name, kind) for name in folder_names(root) if (kind := leftover_of(name)) and kind[1] != "damaged"]
+    for name, (step, kind) in names:
+        if kind == "replaced" and not os.path.lexists(root / step_name(step)):
+            files.rename(root / name, root / step_name(step))
+            files.flush_folder(root)
+        else:
+            remove_tree(files, root / name)
+    return [name for name, _ in names]

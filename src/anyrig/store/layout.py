@@ -13,10 +13,10 @@ MANIFEST = "manifest.json"
 ASSETS = "assets"
 DATA_SUFFIX = ".safetensors"
 
-Leftover = Literal["partial", "removed", "damaged"]
+Leftover = Literal["partial", "removed", "replaced", "damaged"]
 
 _STEP = re.compile(r"step-([0-9]{9,18})")
-_LEFTOVER = re.compile(r"\.step-([0-9]{9,18})\.(partial|removed|damaged)-[0-9a-f]{8}")
+_LEFTOVER = re.compile(r"\.step-([0-9]{9,18})\.(partial|removed|replaced|damaged)-[0-9a-f]{8}")
 # Reserved on one of the systems that read checkpoints: Windows forbids these characters anywhere in a name.
 _FORBIDDEN = re.compile(r'[\x00-\x1f<>:"|?*\\]')
 
@@ -33,7 +33,7 @@ def step_of(name: str) -> int | None:
 
 
 def leftover_name(step: int, kind: Leftover) -> str:
-    """Return a new hidden name for a folder that is being written, being removed, or was set aside as damaged."""
+    """Return a new hidden name for a folder that is being written, removed or replaced, or was set aside as damaged."""
     return f".{step_name(step)}.{kind}-{os.urandom(4).hex()}"
 
 

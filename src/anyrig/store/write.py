@@ -37,14 +37,15 @@ def write_checkpoint(
     documents: Mapping[str, bytes] = {},
     assets: Mapping[str, bytes] = {},
     record: Mapping[str, Any] = {},
+    replace: bool = False,
     max_shard_bytes: int = MAX_SHARD_BYTES,
     files: LocalFiles = LOCAL,
 ) -> Checkpoint:
     """Commit `<checkpoints>/step-<9 digits>` and return it opened.
 
     `documents` are plain file names, `assets` paths below `assets/`; `progress` and `record` must fit into JSON.
-    A sound checkpoint of this step with the same state is returned as it is; one with another state is an error; a
-    damaged one is set aside under a hidden name.
+    A sound checkpoint of this step with the same state is returned as it is; one with another state is an error, or
+    with `replace` (then also one with other progress) gives way to the new one once that is on the disk; a damaged one is set aside under a hidden name.
     """
     plan = plan_checkpoint(
         step,
@@ -57,7 +58,17 @@ def write_checkpoint(
     )
     root = Path(checkpoints)
     with _named_errors(root, step):
-        return _existing(root, step, tensors, files) or _write(root, plan, tensors, files)
+        existing = _existing(root, step, files)
+        same = existing is not None and existing.state_digest == state_digest_of(tensors, step)
+        if existing is not None and same and (not replace or existing.progress == plan.progress):
+            return existing
+        if existing is not None and not replace:
+            raise AnyrigError(
+                "ANY-STORE-006",
+                f"{existing.path} already holds another state of step {step}.",
+                hint="resume from it, or train into another run directory",
+            )
+        return _write(root, plan, tensors, files)
 
 
 @contextmanager
@@ -73,8 +84,8 @@ def _named_errors(root: Path, step: int) -> Iterator[None]:
         ) from error
 
 
-def _existing(root: Path, step: int, tensors: Sequence[StoredTensor], files: LocalFiles) -> Checkpoint | None:
-    """Return the step's checkpoint when it is sound and holds this state; set a damaged one aside."""
+def _existing(root: Path, step: int, files: LocalFiles) -> Checkpoint | None:
+    """Return the step's checkpoint when it is sound; set a damaged one aside."""
     folder = root / step_name(step)
     if not os.path.lexists(folder):
         return None
@@ -82,12 +93,6 @@ def _existing(root: Path, step: int, tensors: Sequence[StoredTensor], files: Loc
         found = open_checkpoint(folder)
     except ManifestError:
         found = None
-    if found is not None and found.state_digest != state_digest_of(tensors, step):
-        raise AnyrigError(
-            "ANY-STORE-006",
-            f"{folder} already holds another state of step {step}.",
-            hint="resume from it, or train into another run directory",
-        )
     if found is not None and not verify_checkpoint(found):
         return found
     files.rename(folder, root / leftover_name(step, "damaged"))
@@ -99,10 +104,31 @@ def _write(root: Path, plan: WritePlan, tensors: Sequence[StoredTensor], files: 
     final = root / step_name(plan.step)
     with _partial_folder(root, plan.step, files) as partial:
         _fill(partial, plan, {tensor.name: tensor for tensor in tensors}, files)
-        # Committed by this rename: every file, the manifest and the folder's list of names are on the disk by now.
-        files.rename(partial, final)
-    files.flush_folder(root)
+        with _out_of_the_way(root, plan.step, files):
+            # Committed by this rename: every file, the manifest and the folder's list of names are on the disk by now.
+            files.rename(partial, final)
     return open_checkpoint(final)
+
+
+@contextmanager
+def _out_of_the_way(root: Path, step: int, files: LocalFiles) -> Iterator[None]:
+    """Move the step's former checkpoint aside and remove it after the new one is on the disk.
+
+    Between the two renames neither bears the final name; `sweep_partials` then puts the former one back.
+    """
+    final, former = root / step_name(step), root / leftover_name(step, "replaced")
+    replacing = os.path.lexists(final)
+    if replacing:
+        files.rename(final, former)
+    try:
+        yield
+    except BaseException:
+        if replacing and not os.path.lexists(final):
+            files.rename(former, final)
+        raise
+    files.flush_folder(root)
+    if replacing:
+        remove_tree(files, former)
 
 
 @contextmanager

@@ -24,7 +24,9 @@ class Batch:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise UsageError(
-                    "ANY-BATCH-001", f"batch.{name}: expected a positive integer, found {value!r}", hint=f"set {name} to 1 or more"
+                    "ANY-BATCH-001",
+                    f"batch.{name}: expected a positive integer, found {value!r}",
+                    hint=f"set {name} to 1 or more",
                 )
         if self.per_device is not None and self.global_size is not None:
             raise UsageError(
@@ -32,4 +34,3 @@ class Batch:
                 f"batch: per_device {self.per_device} and global_size {self.global_size} are both set",
                 hint="keep one of the two; global_size does not change with the devices",
             )
-

@@ -18,7 +18,9 @@ def bind(model: keras.Model, sample: Any, virtual_replicas: int) -> tuple[Any, .
     """
     if not model.compiled:
         raise UsageError(
-            "ANY-TRAIN-007", f"the model {model.name!r} is not compiled", hint="call model.compile(optimizer, loss) in the model function"
+            "ANY-TRAIN-007",
+            f"the model {model.name!r} is not compiled",
+            hint="call model.compile(optimizer, loss) in the model function",
         )
     _refuse_own_steps(model)
     model._symbolic_build(data_batch=sample)

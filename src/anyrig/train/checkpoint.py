@@ -27,7 +27,9 @@ class Checkpoint:
             parse_every(self.every)
             Keep(last=self.keep_last)
         except ValueError as error:
-            raise UsageError("ANY-RUN-001", f"checkpoint: {error}", hint='e.g. Checkpoint(every="1 epoch", keep_last=3)') from error
+            raise UsageError(
+                "ANY-RUN-001", f"checkpoint: {error}", hint='e.g. Checkpoint(every="1 epoch", keep_last=3)'
+            ) from error
 
     @property
     def interval(self) -> Every:

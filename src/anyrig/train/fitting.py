@@ -58,6 +58,7 @@ def run_fit(
         epochs=request.epochs,
         position=Position(**progress.get("position", {})),
         history={name: list(values) for name, values in progress.get("history", {}).items()},
+        last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
         validate=_validator(rig, request, engine, size, callbacks),
         validation_freq=request.validation_freq,

@@ -40,6 +40,16 @@ class ValidationStopped(Exception):
     """A stop was asked for during validation; the epoch's end is repeated when the run goes on."""
 
 
+class LogsOfEpoch(keras.callbacks.Callback):
+    """Keeps an epoch's logs as the other callbacks left them: ReduceLROnPlateau, for one, adds the learning rate."""
+
+    logs: Logs
+
+    def on_epoch_end(self, _epoch: int, logs: Logs | None = None) -> None:
+        """Take the logs."""
+        self.logs = plain(logs or {})
+
+
 @dataclass(slots=True)
 class Loop:
     """One call of fit, from `position` to `epochs`."""
@@ -56,10 +66,12 @@ class Loop:
     validation_freq: int = 1
     on_begin: Callable[[], None] = lambda: None
     last_logs: Logs = field(default_factory=dict)
+    _seen: LogsOfEpoch = field(default_factory=lambda: LogsOfEpoch())
 
     def run(self) -> None:
         """Train to the end; `at_boundary` may end it earlier by raising."""
         self.model.stop_training = False
+        self.callbacks.callbacks.append(self._seen)
         self.callbacks.on_train_begin()
         if self.position.batch:
             self.callbacks.on_epoch_begin(self.position.epoch)
@@ -67,7 +79,7 @@ class Loop:
         while self.position.epoch < self.epochs and not self.model.stop_training:
             self._epoch()
         optimizer = self.model.optimizer
-        if isinstance(optimizer, keras.optimizers.Optimizer) and self.last_logs:
+        if isinstance(optimizer, keras.optimizers.Optimizer) and self.position.epoch:
             optimizer.finalize_variable_values(self.model.trainable_weights)
         self.callbacks.on_train_end(self.last_logs or None)
 
@@ -85,8 +97,8 @@ class Loop:
                 self.at_boundary(Boundary("batch"))
                 raise
         self.callbacks.on_epoch_end(epoch, logs)
-        self.last_logs = logs
-        for name, value in logs.items():
+        self.last_logs = self._seen.logs
+        for name, value in self.last_logs.items():
             self.history.setdefault(name, []).append(value)
         self.position.epoch, self.position.batch = epoch + 1, 0
         self.at_boundary(Boundary("epoch"))

@@ -29,9 +29,7 @@ def merge_rule(layer: keras.layers.Layer, variable: str, rule: Rule) -> None:
     value of virtual replica 0; the step fails if another replica's differs.
     """
     if rule not in ("mean", "sum", "first"):
-        raise UsageError(
-            "ANY-TRAIN-004", f"merge_rule: unknown rule {rule!r}", hint='use "mean", "sum" or "first"'
-        )
+        raise UsageError("ANY-TRAIN-004", f"merge_rule: unknown rule {rule!r}", hint='use "mean", "sum" or "first"')
     _declared.setdefault(layer, {})[variable] = rule
 
 

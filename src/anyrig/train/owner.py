@@ -27,7 +27,7 @@ from anyrig.topology.plan import DevicePlan
 from anyrig.train import seeds
 from anyrig.train.losses import Share
 from anyrig.train.microbatch import MicroBatch, Parts, Values
-from anyrig.train.placement import follow_largest_input, owner
+from anyrig.train.placement import follow_largest_input, owner, sums_already_made
 from anyrig.train.purity import refuse_impure
 from anyrig.train.tree import reduce_tree
 
@@ -142,7 +142,8 @@ class OwnerEngine:
         ]
         with tf.compat.v1.device(follow_largest_input):
             if any(gradient is not None for gradient in gradients):
-                self.model.optimizer.apply(gradients, self.micro.trainable)
+                with sums_already_made(self.model.optimizer):
+                    self.model.optimizer.apply(gradients, self.micro.trainable)
             for (variable, rule), value in zip(self.micro.moved, moved, strict=True):
                 variable.value.assign_add(value) if rule == "sum" else variable.value.assign(value)
         return self._test_step(parts, rows)

@@ -47,6 +47,23 @@ def _balanced_creator(devices: Sequence[str]) -> Callable[..., Any]:
     return create
 
 
+@contextmanager
+def sums_already_made(optimizer: Any) -> Iterator[None]:
+    """Let `optimizer.apply` take its gradients as summed.
+
+    Keras asks tf.distribute to sum them, which without a strategy changes nothing but passes all gradients through one
+    operation, and so through one device.
+    """
+    parts = [optimizer, *([optimizer.inner_optimizer] if hasattr(optimizer, "inner_optimizer") else [])]
+    for part in parts:
+        vars(part)["_all_reduce_sum_gradients"] = lambda pairs: pairs
+    try:
+        yield
+    finally:
+        for part in parts:
+            del vars(part)["_all_reduce_sum_gradients"]
+
+
 def follow_largest_input(operation: Any) -> str:
     """Return the device of the operation's largest input; a variable's handle outweighs any tensor."""
     best, largest = "", -1

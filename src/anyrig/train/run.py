@@ -115,7 +115,9 @@ class Run:
         """Return loss and metrics of `model` on `data`, (x, y) or a dataset; default: the validation data."""
         data = self._validation if data is None else data
         if data is None:
-            raise UsageError("ANY-RUN-014", "there is no validation data to evaluate on", hint="give data: run.evaluate((x, y))")
+            raise UsageError(
+                "ANY-RUN-014", "there is no validation data to evaluate on", hint="give data: run.evaluate((x, y))"
+            )
         x, y, weight = _columns(data)
         return self.rig.evaluate(self.model, x, y, sample_weight=weight, **kwargs)
 

@@ -7,7 +7,7 @@ epoch is saved at the epoch's end, unless a stop comes in between: then the end 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import keras
@@ -22,7 +22,7 @@ from anyrig.store.digest import state_digest_of
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
 from anyrig.train.identity import refuse_changes
-from anyrig.train.loop import Boundary, Loop, ValidationStopped
+from anyrig.train.loop import Boundary, Loop, Position
 from anyrig.train.recipe_every import Every
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
@@ -48,7 +48,7 @@ class Saver:
         self.settled = settled
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
-        self._last_digest = ""
+        self._saved: tuple[str, Position] | None = None
 
     def open(self, identity: Mapping[str, Any], allowed: Collection[str]) -> None:
         """Compare the run with the stored one and restore the stored state, if there is one."""
@@ -62,10 +62,13 @@ class Saver:
         restore(self.session.stored, self.loop.model)
         self.loop.engine.read_seeds()
         position = self.loop.position
+        self._saved = self.session.stored.state_digest, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
         self.messages.append(
             f"resuming {self.session.directory} at step {position.step:,} (epoch {position.epoch + 1}, batch {position.batch})"
         )
+        if self._finished() or self.session.progress["ended_by_callback"]:
+            self.messages.append(f"nothing is left to train: {position.epoch} of {self.loop.epochs} epochs are done")
         self.session.events.emit("resume", changed=differences, **asdict(position))
 
     def run(self) -> None:
@@ -73,16 +76,13 @@ class Saver:
         loop = self.loop
         loop.at_boundary = self.at_boundary
         loop.on_begin = self._restore_again
-        if self._ended():
+        loop.run()
+        if self.session is None:
             return
-        try:
-            loop.run()
-        except ValidationStopped:
-            raise AssertionError("a stop in validation ends the run at its boundary") from None
-        if self.session is not None and self._digest(capture(loop.model)) != self._last_digest:
+        # What on_train_end and the optimizer's final averages changed belongs to the run; an unchanged state is there.
+        if self._present(capture(loop.model)) != self._saved:
             self._save("end")
-        if self.session is not None:
-            self.session.events.emit("end", **asdict(loop.position))
+        self.session.events.emit("end", **asdict(loop.position))
 
     def at_boundary(self, boundary: Boundary) -> None:
         """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""
@@ -104,13 +104,6 @@ class Saver:
     def _finished(self) -> bool:
         return self.loop.position.epoch >= self.loop.epochs or self.loop.model.stop_training
 
-    def _ended(self) -> bool:
-        """Tell whether the stored run was ended by a callback, so that there is nothing to carry on."""
-        ended = self.session is not None and bool(self.session.progress.get("ended_by_callback"))
-        if ended:
-            self.loop.model.stop_training = True
-        return ended
-
     def _restore_again(self) -> None:
         """Let the stored state win over what callbacks set when training began, and give callbacks their own state."""
         stored = self.session.stored if self.session is not None else None
@@ -123,6 +116,7 @@ class Saver:
             if group == "callbacks":
                 arrays.setdefault(parts[0], {})["/".join(parts[1:])] = stored.tensor(name)
         restore_callbacks(self.callbacks, stored.progress["callbacks"], arrays)
+        self.loop.model.stop_training = stored.progress["ended_by_callback"]
 
     def _save(self, boundary: str) -> None:
         assert self.session is not None
@@ -133,7 +127,7 @@ class Saver:
             for key, held in states.arrays.items()
             for name, array in held.items()
         ]
-        self._last_digest = self._digest(captured)
+        self._saved = self._present(captured)
         self.session.save(
             loop.position.step,
             [*captured.tensors, *arrays],
@@ -142,7 +136,9 @@ class Saver:
                 "updates": _updates(loop.model),
                 "position": asdict(loop.position),
                 "boundary": boundary,
-                "ended_by_callback": boundary != "batch" and loop.model.stop_training and loop.position.epoch < loop.epochs,
+                "ended_by_callback": boundary != "batch"
+                and loop.model.stop_training
+                and loop.position.epoch < loop.epochs,
                 "epochs": loop.epochs,
                 "metrics": loop.last_logs,
                 "history": loop.history,
@@ -154,8 +150,9 @@ class Saver:
             record={"run": self.identity, "numeric": numeric_settings(), "environment": environment()},
         )
 
-    def _digest(self, captured: Captured) -> str:
-        return state_digest_of(captured.tensors, self.loop.position.step)
+    def _present(self, captured: Captured) -> tuple[str, Position]:
+        position = self.loop.position
+        return state_digest_of(captured.tensors, position.step), replace(position)
 
     def _emit_epoch(self, boundary: Boundary) -> None:
         if self.session is not None and boundary.kind == "epoch":
@@ -166,7 +163,9 @@ class Saver:
         where = f"step {position.step:,} (epoch {position.epoch + 1}, batch {position.batch})"
         if self.session is None:
             raise Stopped(
-                "ANY-RUN-013", f"stopped by {reason} after {where}; nothing was saved", hint="add an anyrig.Checkpoint to the callbacks"
+                "ANY-RUN-013",
+                f"stopped by {reason} after {where}; nothing was saved",
+                hint="add an anyrig.Checkpoint to the callbacks",
             )
         self.session.events.emit("stop", reason=reason, **asdict(position))
         raise Stopped(

@@ -38,7 +38,9 @@ class Session:
 
     def __init__(self, directory: str | os.PathLike[str], *, resume: str, keep: Keep) -> None:
         if resume not in RESUME:
-            raise UsageError("ANY-RUN-004", f"resume: expected auto, never or must, found {resume!r}", hint='use resume="auto"')
+            raise UsageError(
+                "ANY-RUN-004", f"resume: expected auto, never or must, found {resume!r}", hint='use resume="auto"'
+            )
         self.directory = Path(directory)
         self.checkpoints = self.directory / "checkpoints"
         self.resume = resume
@@ -85,7 +87,14 @@ class Session:
         refuse_not_finite(tensors, step)
         started = time.perf_counter()
         saved = write_checkpoint(
-            self.checkpoints, step, tensors, progress=progress, documents=documents, assets=assets, record=record
+            self.checkpoints,
+            step,
+            tensors,
+            progress=progress,
+            documents=documents,
+            assets=assets,
+            record=record,
+            replace=True,
         )
         size = sum(tensor.array.nbytes for tensor in tensors)
         self.events.emit("save", step=step, seconds=round(time.perf_counter() - started, 4), bytes=size)
@@ -103,7 +112,9 @@ class Session:
             )
         if found is None and self.resume == "must":
             raise UsageError(
-                "ANY-RUN-006", f"{self.directory} holds no checkpoint to resume from", hint="leave resume at auto to start the run"
+                "ANY-RUN-006",
+                f"{self.directory} holds no checkpoint to resume from",
+                hint="leave resume at auto to start the run",
             )
         if found is None and self.rejected:
             reasons = "".join(f"\n  {r.name}: {r.reason}" for r in self.rejected)

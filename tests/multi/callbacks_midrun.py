@@ -1,0 +1,135 @@
+"""Use the model from a callback in the middle of a run: set_weights, predict, evaluate, save; print digests as JSON.
+
+Also print where the large operations of the step's apply stage were placed. Argument: number of devices, a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from anyrig.topology.devices import configure  # noqa: E402
+
+configure(int(sys.argv[1]))
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from cases import CASES, GLOBAL_SIZE  # noqa: E402
+
+from anyrig.state.capture import capture  # noqa: E402
+from anyrig.store.digest import state_digest_of, tensor_hash  # noqa: E402
+from anyrig.train.batch import Batch  # noqa: E402
+from anyrig.train.placement import home, owner  # noqa: E402
+from anyrig.train.rig import Rig  # noqa: E402
+
+FOLDER = Path(sys.argv[2])
+case = CASES["convolutional"]()
+x, y = case.validation
+seen: dict[str, Any] = {}
+
+
+class Meddle(keras.callbacks.Callback):
+    """Does to the model, once in epoch 1, what callbacks do."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch != 1 or seen:
+            return
+        self.model.set_weights([weight * 0.5 for weight in self.model.get_weights()])
+        seen["iterations"] = int(self.model.optimizer.iterations)  # U10
+        seen["predict"] = tensor_hash(self.model.predict(x, verbose=0))
+        seen["evaluate"] = self.model.evaluate(x, y, verbose=0)
+        self.model.save(FOLDER / "mid-run.keras")
+        loaded = keras.models.load_model(FOLDER / "mid-run.keras")
+        seen["saved"] = all(
+            np.array_equal(a, b) for a, b in zip(loaded.get_weights(), self.model.get_weights(), strict=True)
+        )
+
+
+rig = Rig(int(sys.argv[1]))
+model = rig.build(case.build)
+rig.fit(
+    model,
+    *case.train,
+    epochs=2,
+    batch=Batch(global_size=GLOBAL_SIZE, virtual_replicas=4),
+    callbacks=[Meddle()],
+    verbose=0,
+)
+digest = state_digest_of(capture(model).tensors, 0)
+
+# Where the update of each variable runs: from each assignment back through everything of the variable's size.
+engine = rig._engines[model][1]
+step = next(function for key, function in engine._functions.items() if key[0] == "_train_step")
+STOP = (
+    "EnsureShape",
+    "Placeholder",
+    "ReadVariableOp",
+    "PartitionedCall",
+    "StatefulPartitionedCall",
+    "If",
+    "StatelessIf",
+)
+
+
+def assignments(graph: Any) -> Any:
+    """Yield the assignments in this graph and in the branches it holds, but not in the micro-batch."""
+    yield from (
+        o
+        for o in graph.get_operations()
+        if o.type in ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+    )
+    for inner in graph._functions.values():
+        if "micro" not in str(getattr(inner, "name", "micro")):
+            yield from assignments(inner.graph)
+
+
+def work_for(operation: Any, size: int) -> Any:
+    """Yield the operations that make the value of `operation`, as far as they are as large as the variable."""
+    yield operation
+    for tensor in operation.inputs:
+        if tensor.dtype != "resource" and tensor.shape.num_elements() == size and tensor.op.type not in STOP:
+            yield from work_for(tensor.op, size)
+
+
+def short(device: str) -> str:
+    return device.rpartition("device:")[2]
+
+
+LARGE = 64  # elements: kernels, not biases
+devices, misplaced, checked = set(), [], 0
+for assignment in assignments(step.get_concrete_function().graph):
+    size = assignment.inputs[1].shape.num_elements() or 0
+    wanted = home(assignment.inputs[0])
+    if size < LARGE:
+        continue
+    devices.add(wanted)
+    for operation in work_for(assignment, size):
+        checked += operation.type != "Const"
+        if operation.type != "Const" and short(operation.device) != short(wanted):
+            misplaced.append([operation.name, operation.type, operation.device, wanted])
+
+owners = sorted({owner(variable) for variable in model.trainable_variables if variable.shape.num_elements() >= LARGE})
+slots = all(
+    owner(slot) == owner(variable)
+    for variable, *others in zip(
+        model.trainable_variables, model.optimizer._momentums, model.optimizer._velocities, strict=True
+    )
+    for slot in others
+)
+print(
+    json.dumps(
+        {
+            "digest": digest,
+            "seen": seen,
+            "owners": owners,
+            "updated on": sorted(devices),
+            "slots with their variable": slots,
+            "checked": checked,
+            "misplaced": misplaced,
+        }
+    )
+)

@@ -1,0 +1,80 @@
+"""The parts of the step that are plain arithmetic: the tree, the keys, the batch rules, the row shares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyrig.errors import UsageError
+from anyrig.train.batch import Batch
+from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.seeds import keys
+from anyrig.train.tree import reduce_tree
+
+
+def joined(left: str, right: str, _: range) -> str:
+    return f"({left}{right})"
+
+
+@pytest.mark.parametrize(
+    ("parts", "tree"),
+    [
+        ("a", "a"),
+        ("ab", "(ab)"),
+        ("abc", "((ab)c)"),
+        ("abcdef", "(((ab)(cd))(ef))"),
+        ("abcdefgh", "(((ab)(cd))((ef)(gh)))"),
+    ],
+)
+def test_the_tree_has_one_shape(parts: str, tree: str) -> None:
+    assert reduce_tree(list(parts), joined) == tree
+
+
+@given(st.integers(1, 40))
+def test_each_join_is_told_the_parts_below_it(count: int) -> None:
+    def check(left: list[int], right: list[int], span: range) -> list[int]:
+        assert left + right == list(span)
+        return left + right
+
+    assert reduce_tree([[i] for i in range(count)], check) == list(range(count))
+
+
+GENERATORS = [("dropout.0/seed_generator", 5), ("dropout.1/seed_generator", 5), ("/global", 0)]
+
+
+def test_B113_keys_differ_between_generators_steps_replicas_and_runs() -> None:
+    states = [tuple(s) for run in (0, 1) for step in range(-2, 20) for v in keys(run, GENERATORS, step, 8) for s in v]
+    assert len(set(states)) == len(states)
+
+
+def test_keys_do_not_depend_on_how_many_replicas_there_are() -> None:
+    assert np.array_equal(keys(7, GENERATORS, 3, 8)[:4], keys(7, GENERATORS, 3, 4))
+
+
+def test_keys_are_pinned_for_ever() -> None:
+    assert keys(0, GENERATORS[:1], 0, 1).tolist() == [[[854130105, 818106197]]]
+
+
+def test_keys_survive_the_reduction_that_keras_makes() -> None:
+    states = keys(2**70, GENERATORS, 10**12, 4)
+    assert states.dtype == np.int64 and states.min() >= 0 and states.max() < 2**31
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "8"])
+@pytest.mark.parametrize("name", ["global_size", "virtual_replicas", "per_device"])
+def test_batch_rules_below_one_are_refused(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"batch.{name}: expected a positive integer"):
+        Batch(**{name: value})  # type: ignore[arg-type]
+
+
+def test_two_batch_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match="both set"):
+        Batch(global_size=8, per_device=2)
+
+
+@pytest.mark.parametrize(("every", "keep"), [("often", 3), ("0 steps", 3), ("1 epoch", 0)])
+def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int) -> None:
+    with pytest.raises(UsageError, match="checkpoint: "):
+        Checkpoint("x", every=every, keep_last=keep)
