@@ -15,6 +15,7 @@ import keras
 
 from anyrig.errors import UsageError
 from anyrig.state.layer_state import LayerState, layer_states, writes_arrays
+from anyrig.state.tree import walk_layers
 from anyrig.state.values import to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
 from anyrig.store.tensors import StoredTensor
@@ -37,13 +38,14 @@ def capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True)
     Metrics that have not seen a batch have no variables yet and are not there.
     """
     require_built(model)
-    named = model_variables(model)
-    states = layer_states(model)
+    layers = walk_layers(model)
+    named = model_variables(model, layers)
+    states = layer_states(layers)
     tensors = [_stored(item) for item in plain_variables(named, states)] + _own_tensors(states)
     if optimizer and (used := built_optimizer(model)) is not None:
         tensors += [_stored(item) for item in optimizer_variables(used, named)]
     if metrics:
-        tensors += [_stored(item) for item in metric_variables(model)]
+        tensors += [_stored(item) for item in metric_variables(model, layers)]
     assets = {state.asset_path(file): content for state in states for file, content in state.files.items()}
     return Captured(tensors, {MODEL_DOCUMENT: model_document(model)}, assets)
 
@@ -80,10 +82,10 @@ def plain_variables(named: Sequence[NamedVariable], states: Sequence[LayerState]
 def model_document(model: keras.Model) -> bytes:
     """Return the model's Keras config as JSON (data, not weights, not the compile arguments)."""
     try:
-        text = json.dumps(_without_compile(keras.saving.serialize_keras_object(model)), indent=1)
+        text = json.dumps(_without_compile(keras.saving.serialize_keras_object(model)))
     except Exception as error:  # noqa: BLE001  the user's get_config may fail in any way; the state is saved all the same
         name = f"{type(model).__module__}.{type(model).__qualname__}"
-        text = json.dumps({"class": name, "config": None, "reason": f"{type(error).__name__}: {error}"}, indent=1)
+        text = json.dumps({"class": name, "config": None, "reason": f"{type(error).__name__}: {error}"})
     return text.encode() + b"\n"
 
 

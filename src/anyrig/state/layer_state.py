@@ -12,7 +12,7 @@ state. A layer that overrides only `load_own_variables` is stored by its variabl
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 
 from anyrig import names
 from anyrig.errors import AnyrigError
-from anyrig.state.tree import PlacedLayer, walk_layers
+from anyrig.state.tree import PlacedLayer
 from anyrig.state.values import to_array
 from anyrig.store.layout import portable
 
@@ -53,14 +53,13 @@ class LayerState:
         return "/".join(portable(part) for part in self.placed.path) or portable(type(self.placed.layer).__name__)
 
 
-def layer_states(model: keras.Model) -> list[LayerState]:
+def layer_states(layers: Sequence[PlacedLayer]) -> list[LayerState]:
     """Return the state of every layer that keeps some in its own way, as it is now."""
-    return [_state(placed) for placed in own_ways(model)]
+    return [_state(placed) for placed in own_ways(layers)]
 
 
-def own_ways(model: keras.Model) -> list[PlacedLayer]:
+def own_ways(layers: Sequence[PlacedLayer]) -> list[PlacedLayer]:
     """Return the layers that are saved in their own way; the lookup inside a TextVectorization belongs to it."""
-    layers = walk_layers(model)
     inside = {id(p.layer._lookup_layer) for p in layers if isinstance(p.layer, keras.layers.TextVectorization)}
     return [p for p in layers if id(p.layer) not in inside and (writes_arrays(p.layer) or writes_files(p.layer))]
 

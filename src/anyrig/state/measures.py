@@ -9,7 +9,7 @@ override, is never called.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -17,12 +17,12 @@ import keras
 from anyrig import names
 from anyrig.state.automatic import is_automatic, snake_case
 from anyrig.state.own import named_variables
-from anyrig.state.tree import Held, distinct, graph_children, walk_layers
+from anyrig.state.tree import Held, PlacedLayer, distinct, graph_children
 
 
-def named_metrics(model: keras.Model) -> list[tuple[str, Any]]:
+def named_metrics(model: keras.Model, layers: Sequence[PlacedLayer]) -> list[tuple[str, Any]]:
     """Return (name, variable) for every metric variable that exists now; unbuilt metrics have none yet."""
-    metrics = distinct(_once(_compiled(model), _held_by_layers(model)))
+    metrics = distinct(_once(_compiled(model), _held_by_layers(layers)))
     variables = [(metric, held) for metric in metrics for held in _variables(metric)]
     return [(names.join("metrics", *metric.path, *held.path), held.value) for metric, held in variables]
 
@@ -74,8 +74,8 @@ def _output_names(model: keras.Model) -> dict[str, str]:
     return {held.value.name: held.path[0] for held in graph_children(model)}
 
 
-def _held_by_layers(model: keras.Model) -> Iterator[Held]:
-    for placed in walk_layers(model):
+def _held_by_layers(layers: Sequence[PlacedLayer]) -> Iterator[Held]:
+    for placed in layers:
         for metric in placed.layer._metrics:
             yield Held((*placed.path, _name(metric)), metric)
 

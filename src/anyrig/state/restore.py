@@ -35,7 +35,7 @@ from anyrig.state.layer_state import (
     writes_files,
 )
 from anyrig.state.measures import unbuilt
-from anyrig.state.tree import walk_layers
+from anyrig.state.tree import PlacedLayer, walk_layers
 from anyrig.state.values import assign, shape_of, to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
 from anyrig.store.dtypes import ITEM_BYTES, numpy_name
@@ -133,30 +133,35 @@ class _Plan:
 
 
 def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: Sequence[str]) -> _Plan:
-    named = model_variables(model)
-    states = [LayerState(placed) for placed in own_ways(model)]
-    targets = plain_variables(named, states) + _training_variables(model, named, asked, groups)
+    layers = walk_layers(model)
+    named = model_variables(model, layers)
+    states = [LayerState(placed) for placed in own_ways(layers)]
+    targets = plain_variables(named, states) + _training_variables(model, layers, named, asked, groups)
     wanted = [_wanted(item) for item in targets]
     keys = [_own_keys(state, asked, {spec.name for spec in wanted}) for state in states]
     wanted += [spec for specs in keys for spec in specs.values()]
-    refuse_differences(asked, wanted, _hints(model, asked))
+    refuse_differences(asked, wanted, _hints(model, layers, asked))
     refuse_ambiguous(asked, wanted)
     files = _own_files(states, assets)
     own = [
         _Own(state.placed.layer, {key: spec.name for key, spec in specs.items()}, paths)
         for state, specs, paths in zip(states, keys, files, strict=True)
     ]
-    return _Plan(targets, own, wanted, [placed.layer for placed in walk_layers(model)])
+    return _Plan(targets, own, wanted, [placed.layer for placed in layers])
 
 
 def _training_variables(
-    model: keras.Model, named: Sequence[NamedVariable], asked: Sequence[Spec], groups: set[str]
+    model: keras.Model,
+    layers: Sequence[PlacedLayer],
+    named: Sequence[NamedVariable],
+    asked: Sequence[Spec],
+    groups: set[str],
 ) -> list[NamedVariable]:
     found: list[NamedVariable] = []
     if "optimizer" in groups and (optimizer := built_optimizer(model)) is not None:
         found += optimizer_variables(optimizer, named)
     if "metrics" in groups:
-        measured = metric_variables(model)
+        measured = metric_variables(model, layers)
         _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in measured})
         found += measured
     return found
@@ -255,9 +260,9 @@ def _put_back(layers: Sequence[keras.Layer]) -> Iterator[None]:
         raise
 
 
-def _hints(model: keras.Model, asked: Sequence[Spec]) -> list[str]:
+def _hints(model: keras.Model, layers: Sequence[PlacedLayer], asked: Sequence[Spec]) -> list[str]:
     hints = []
-    waiting = [placed for placed in walk_layers(model) if not placed.layer.built]
+    waiting = [placed for placed in layers if not placed.layer.built]
     if waiting:
         paths = [names.join(*placed.path) or model.name for placed in waiting]
         hints.append(f"layers not built yet: {', '.join(paths[:5])}: call the model once on a batch")

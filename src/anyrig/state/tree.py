@@ -18,6 +18,7 @@ It reads `vars()` and Keras's tracked stores, and never calls a property or meth
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,7 @@ _BOOKKEEPING = frozenset(
         "optimizer",
     ]
 )
+_PLAIN = {type(None), bool, int, float, str, bytes, types.FunctionType, types.MethodType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,9 @@ def held_objects(layer: keras.Layer) -> list[Held]:
     attributes = vars(layer)
     held: list[Held] = []
     for name in sorted(attributes, key=lambda name: (name.startswith("_"), name)):
-        if name not in _BOOKKEEPING and not name.startswith("_self_"):
-            held.extend(_leaves(attributes[name], (name,), frozenset()))
+        if type(attributes[name]) in _PLAIN or name in _BOOKKEEPING or name.startswith("_self_"):
+            continue
+        held.extend(_leaves(attributes[name], (name,), frozenset()))
     return held
 
 
@@ -154,7 +157,7 @@ def _leaves(value: Any, path: Path, above: frozenset[int]) -> Iterator[Held]:
     elif isinstance(value, (dict, list, tuple)):
         inside = above | {id(value)}
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if not isinstance(item, (str, int, float)):
+            if type(item) not in _PLAIN:
                 yield from _leaves(item, (*path, str(key)), inside)
     elif isinstance(value, (set, frozenset)):
         yield from _set_members(value, path)

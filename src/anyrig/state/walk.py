@@ -41,12 +41,13 @@ class _Entry:
     aliases: list[str]
 
 
-def model_variables(model: keras.Model) -> list[NamedVariable]:
+def model_variables(model: keras.Model, layers: Sequence[PlacedLayer] | None = None) -> list[NamedVariable]:
     """Return `model/<path>` for every variable of `model.variables` and every seed generator's state, each once.
 
-    Raises ANY-STATE-002 naming a variable that `model.variables` lists and no layer holds.
+    `layers` is the result of `walk_layers(model)` if it is at hand. Raises ANY-STATE-002 naming a variable that
+    `model.variables` lists and no layer holds.
     """
-    layers = walk_layers(model)
+    layers = walk_layers(model) if layers is None else layers
     entries: dict[int, _Entry] = {}
     renamed = {placed.path: placed.aliases for placed in layers if placed.aliases}
     for placed in layers:
@@ -67,9 +68,12 @@ def optimizer_variables(
     return with_keras_paths(named)
 
 
-def metric_variables(model: keras.Model) -> list[NamedVariable]:
+def metric_variables(model: keras.Model, layers: Sequence[PlacedLayer] | None = None) -> list[NamedVariable]:
     """Return every variable of the metrics of a compiled `model` that exists now (`metrics/loss/total`, ...)."""
-    return [NamedVariable(name, variable) for name, variable in named_metrics(model)]
+    return [
+        NamedVariable(name, variable)
+        for name, variable in named_metrics(model, walk_layers(model) if layers is None else layers)
+    ]
 
 
 def _own(layer: keras.Layer) -> list[Held]:
