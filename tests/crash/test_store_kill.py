@@ -173,7 +173,8 @@ def test_U05_kill_at_every_call_of_a_replacement(tmp_path: Path) -> None:
             break
         assert code == -signal.SIGKILL, at
     assert at > 15
-    assert values == sorted(values) and set(values) == {1.0, 2.0}
+    assert values == sorted(values)
+    assert set(values) == {1.0, 2.0}
 
 
 def test_another_state_of_a_step_is_refused_unless_it_is_to_be_replaced(tmp_path: Path) -> None:

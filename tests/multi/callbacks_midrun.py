@@ -10,21 +10,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from anyrig.topology.devices import configure  # noqa: E402
+from anyrig.topology.devices import configure
 
 configure(int(sys.argv[1]))
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
-from cases import CASES, GLOBAL_SIZE  # noqa: E402
 
 from anyrig.state.capture import capture  # noqa: E402
 from anyrig.store.digest import state_digest_of, tensor_hash  # noqa: E402
 from anyrig.train.batch import Batch  # noqa: E402
 from anyrig.train.placement import home, owner  # noqa: E402
 from anyrig.train.rig import Rig  # noqa: E402
+from tests.multi.cases import CASES, GLOBAL_SIZE  # noqa: E402
 
 FOLDER = Path(sys.argv[2])
 case = CASES["convolutional"]()
@@ -53,7 +53,8 @@ rig = Rig(int(sys.argv[1]))
 model = rig.build(case.build)
 rig.fit(
     model,
-    *case.train,
+    case.train[0],
+    case.train[1],
     epochs=2,
     batch=Batch(global_size=GLOBAL_SIZE, virtual_replicas=4),
     callbacks=[Meddle()],
@@ -63,7 +64,7 @@ digest = state_digest_of(capture(model).tensors, 0)
 
 # Where the update of each variable runs: from each assignment back through everything of the variable's size.
 engine = rig._engines[model][1]
-step = next(function for key, function in engine._functions.items() if key[0] == "_train_step")
+step: Any = next(function for key, function in engine._functions.items() if key[0] == "_train_step")
 STOP = (
     "EnsureShape",
     "Placeholder",

@@ -1,4 +1,4 @@
-"""One device, V = 1: train the same model with Keras's `fit` and with `Rig.fit`; print the largest differences as JSON."""
+"""One device, V = 1: train the same model with Keras's `fit` and with `Rig.fit`; print differences as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(name: str) -> keras.Model:
 
 
 def compare(name: str, rows: int, *, weighted: bool = False) -> dict[str, float]:
-    """Return the largest difference over all variables and over the history after one epoch on the first `rows` rows."""
+    """Return the largest difference over all variables, and over the history, after one epoch on `rows` rows."""
     ours, theirs = rig.build(build, name), rig.build(build, name)
     assert all(np.array_equal(a, b) for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True))
     weight = np.linspace(0.5, 2, rows).astype("float32") if weighted else None

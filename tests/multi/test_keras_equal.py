@@ -12,7 +12,7 @@ from anyrig.testing.processes import run_python
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, Any]:
-    return run_python(Path(__file__).with_name("keras_equal.py"), timeout=200).json()  # type: ignore[no-any-return]
+    return run_python(Path(__file__).with_name("keras_equal.py"), timeout=200).json()
 
 
 @pytest.mark.parametrize("run", ["sgd, 10 steps", "sgd, 10 steps, weighted"])

@@ -1,4 +1,4 @@
-"""The first promise: the bytes after a run do not depend on how many devices did the work, nor on where it was killed."""
+"""The first promise: the bytes do not depend on how many devices did the work, nor on where the run was killed."""
 
 from __future__ import annotations
 

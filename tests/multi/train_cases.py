@@ -13,19 +13,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from anyrig.topology.devices import configure  # noqa: E402
+from anyrig.topology.devices import configure
 
 configure(int(sys.argv[1]))
 
 import keras  # noqa: E402
-from cases import CASES, GLOBAL_SIZE  # noqa: E402
 
 from anyrig.store.commit import newest_sound  # noqa: E402
 from anyrig.train.batch import Batch  # noqa: E402
 from anyrig.train.checkpoint import Checkpoint  # noqa: E402
 from anyrig.train.run import Run  # noqa: E402
+from tests.multi.cases import CASES, GLOBAL_SIZE  # noqa: E402
 
 EPOCHS = 3
 
@@ -60,7 +60,8 @@ def train(folder: Path, name: str, virtual_replicas: int, kill_at: int) -> dict[
     )
     history = run.train(verbose=0)
     checkpoint, rejected = newest_sound(folder / "checkpoints")
-    assert checkpoint is not None and not rejected
+    assert not rejected
+    assert checkpoint is not None
     return {
         "tensors": {entry.name: entry.checksum for entry in checkpoint.manifest.tensors},
         "digest": checkpoint.state_digest,
@@ -76,6 +77,8 @@ def _inputs(case: Any) -> Any:
 
 results = {}
 for argument in sys.argv[3:]:
-    case_name, v, *kill = argument.split(":")
-    results[f"{case_name}:{v}"] = train(Path(sys.argv[2]) / f"{case_name}-{v}", case_name, int(v), int(*kill or [0]))
+    case_name, replicas, *kill = argument.split(":")
+    kill_at = int(kill[0]) if kill else 0
+    folder = Path(sys.argv[2]) / f"{case_name}-{replicas}"
+    results[f"{case_name}:{replicas}"] = train(folder, case_name, int(replicas), kill_at)
 print(json.dumps(results))

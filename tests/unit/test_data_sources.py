@@ -23,7 +23,9 @@ def test_rows_of_all_arrays_stay_together() -> None:
     source = ArraySource({"a": X, "b": [X * 2]}, X * 3, X[:, 0] * 4, global_size=4, seed=1)
     for x, y, weight in source.batches(0):
         a = x["a"]
-        assert np.array_equal(x["b"][0], a * 2) and np.array_equal(y, a * 3) and np.array_equal(weight, a[:, 0] * 4)
+        assert np.array_equal(x["b"][0], a * 2)
+        assert np.array_equal(y, a * 3)
+        assert np.array_equal(weight, a[:, 0] * 4)
         assert a.dtype == np.float32, "float64 becomes floatx, as in Keras"
 
 
@@ -56,8 +58,8 @@ def test_unusable_arrays_are_refused(x: Any, y: Any, message: str) -> None:
 
 
 def test_what_counts_as_arrays() -> None:
-    assert is_array_like(X) and is_array_like({"a": [X, tf.constant(X)]})
-    assert not is_array_like("text") and not is_array_like(None) and not is_array_like(iter([X]))
+    assert all(map(is_array_like, (X, {"a": [X, tf.constant(X)]})))
+    assert not any(map(is_array_like, ("text", None, iter([X]))))
 
 
 def shuffled(**kwargs: Any) -> tf.data.Dataset:

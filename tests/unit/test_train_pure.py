@@ -59,7 +59,9 @@ def test_keys_are_pinned_for_ever() -> None:
 
 def test_keys_survive_the_reduction_that_keras_makes() -> None:
     states = keys(2**70, GENERATORS, 10**12, 4)
-    assert states.dtype == np.int64 and states.min() >= 0 and states.max() < 2**31
+    assert states.dtype == np.int64
+    assert states.min() >= 0
+    assert states.max() < 2**31
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "8"])

@@ -25,7 +25,7 @@ class ArraySource:
     def __init__(
         self, x: Any, y: Any = None, sample_weight: Any = None, *, global_size: int, shuffle: bool = True, seed: int = 0
     ) -> None:
-        self.data: Batch = tuple(_as_arrays(part) for part in (x, y, sample_weight))  # type: ignore[assignment]
+        self.data: Batch = tuple(_as_arrays(part) for part in (x, y, sample_weight))
         self.rows = _count_rows(self.data)
         self.global_size = global_size
         self.shuffle = shuffle
@@ -43,7 +43,7 @@ class ArraySource:
 
     def take(self, rows: Any) -> Batch:
         """Return the batch made of the given row numbers."""
-        return keras.tree.map_structure(lambda array: _rows(array, rows), self.data)  # type: ignore[no-any-return]
+        return keras.tree.map_structure(lambda array: _rows(array, rows), self.data)
 
     def sample(self) -> Batch:
         """Return the first row as a batch."""

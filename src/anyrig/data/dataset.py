@@ -63,7 +63,8 @@ class DatasetSource:
         if any(int(shuffle._seed) == 0 and int(shuffle._seed2) == 0 for shuffle in _shuffles(self.original)):
             raise UsageError(
                 "ANY-DATA-008",
-                "the dataset shuffles without a seed, so a run that saves checkpoints could not be carried on in the same order",
+                "the dataset shuffles without a seed, so a run with checkpoints could not be carried on in the "
+                "same order",
                 hint="give the seed: dataset.shuffle(buffer_size, seed=0)",
             )
 
@@ -77,8 +78,9 @@ class DatasetSource:
         ):
             raise UsageError(
                 "ANY-DATA-009",
-                f"the dataset was iterated {made} times in this process, so its order of epoch {epoch} cannot be had again",
-                hint="create the dataset anew before carrying the run on, or use shuffle(..., reshuffle_each_iteration=False)",
+                f"the dataset was iterated {made} times in this process; its order of epoch {epoch} cannot be "
+                "had again",
+                hint="create the dataset anew before carrying on, or use shuffle(..., reshuffle_each_iteration=False)",
             )
         for _ in range(made, epoch):
             iter(self.dataset)

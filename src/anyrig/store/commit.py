@@ -91,8 +91,8 @@ def sweep_partials(checkpoints: str | os.PathLike[str], *, files: LocalFiles = L
     """
     root = Path(checkpoints)
     names = [(name, kind) for name in folder_names(root) if (kind := leftover_of(name)) and kind[1] != "damaged"]
-    for name, (step, kind) in names:
-        if kind == "replaced" and not os.path.lexists(root / step_name(step)):
+    for name, (step, state) in names:
+        if state == "replaced" and not os.path.lexists(root / step_name(step)):
             files.rename(root / name, root / step_name(step))
             files.flush_folder(root)
         else:

@@ -44,8 +44,9 @@ def write_checkpoint(
     """Commit `<checkpoints>/step-<9 digits>` and return it opened.
 
     `documents` are plain file names, `assets` paths below `assets/`; `progress` and `record` must fit into JSON.
-    A sound checkpoint of this step with the same state is returned as it is; one with another state is an error, or
-    with `replace` (then also one with other progress) gives way to the new one once that is on the disk; a damaged one is set aside under a hidden name.
+    A sound checkpoint of this step with the same state is returned as it is. One with another state is an error; with
+    `replace` it, or one with other progress, gives way to the new one once that is on the disk. A damaged one is set
+    aside under a hidden name.
     """
     plan = plan_checkpoint(
         step,

@@ -53,6 +53,7 @@ def _refuse_undivided(model: keras.Model) -> None:
         if getattr(layer, "synchronized", False) is True:
             raise UsageError(
                 "ANY-TRAIN-010",
-                f"{type(layer).__name__} {layer.name!r} has synchronized=True: its statistics would need all virtual replicas at once",
-                hint="set synchronized=False (statistics per virtual replica, merged after each step), or virtual_replicas=1",
+                f"{type(layer).__name__} {layer.name!r} has synchronized=True, but each virtual replica has "
+                "statistics of its own",
+                hint="set synchronized=False (the moving averages are merged after each step), or virtual_replicas=1",
             )

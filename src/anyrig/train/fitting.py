@@ -90,7 +90,8 @@ def _settle_batch(rig: Rig, request: FitRequest, progress: Mapping[str, Any]) ->
     if stored_v is not None and asked_v not in (None, stored_v):
         raise UsageError(
             "ANY-RUN-010",
-            f"virtual_replicas: this run was started with {stored_v}, and {asked_v} was asked for; it never changes within a run",
+            f"virtual_replicas: this run was started with {stored_v}, and {asked_v} was asked for; it never "
+            "changes within a run",
             hint=f"set virtual_replicas to {stored_v}, or start another run directory",
         )
     v = stored_v or rig.plan(asked_v).virtual_replicas
@@ -146,5 +147,5 @@ def _recipe_of_call(rig: Rig, request: FitRequest, size: int | None, v: int) -> 
 def _compile_config(model: keras.Model) -> Any:
     try:
         return model.get_compile_config()
-    except Exception:  # a user's loss or metric that cannot describe itself; its name has to do
+    except Exception:  # noqa: BLE001 - a user's loss or metric that cannot describe itself; its name has to do
         return {"optimizer": type(model.optimizer).__name__, "loss": str(getattr(model.loss, "__name__", model.loss))}

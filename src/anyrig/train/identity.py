@@ -47,7 +47,8 @@ def refuse_changes(stored: Mapping[str, Any], now: Mapping[str, Any], allowed: C
         names = ",".join(sorted({aspect for aspect, _ in refused}))
         raise UsageError(
             "ANY-RUN-003",
-            f"this run was started with something else, and its numbers would be neither the old nor the new ones:{lines}",
+            "this run was started with something else, and its numbers would be neither the old nor the new "
+            f"ones:{lines}",
             hint=f"change it back, start another run directory, or go on all the same with --allow-changes {names}",
         )
     return [line for _, line in found]

@@ -66,7 +66,7 @@ class Loop:
     validation_freq: int = 1
     on_begin: Callable[[], None] = lambda: None
     last_logs: Logs = field(default_factory=dict)
-    _seen: LogsOfEpoch = field(default_factory=lambda: LogsOfEpoch())
+    _seen: LogsOfEpoch = field(default_factory=LogsOfEpoch)
 
     def run(self) -> None:
         """Train to the end; `at_boundary` may end it earlier by raising."""
@@ -104,14 +104,14 @@ class Loop:
         self.at_boundary(Boundary("epoch"))
 
     def _batches(self) -> None:
-        for batch, last in _with_last(self.source.batches(self.position.epoch, self.position.batch)):
+        for batch, ends in _with_last(self.source.batches(self.position.epoch, self.position.batch)):
             self.callbacks.on_train_batch_begin(self.position.batch)
             logs = self.engine.train(batch, self.position.step)
             self.position.step += 1
             self.position.batch += 1
             self.position.rows += int(keras.tree.flatten(batch[0])[0].shape[0])
             self.callbacks.on_train_batch_end(self.position.batch - 1, logs)
-            last = last or self.model.stop_training
+            last = ends or self.model.stop_training
             self.at_boundary(Boundary("batch", last_batch=last))
             if last:
                 return

@@ -38,7 +38,7 @@ def refuse_unmergeable(model: keras.Model, micro: MicroBatch, sample: Any) -> No
 
 
 def _all_metrics(model: keras.Model) -> list[Any]:
-    found = []
+    found: list[Any] = []
     for metric in model.metrics:
         found += getattr(metric, "metrics", None) or [metric]
     return [metric for metric in found if metric is not model._loss_tracker]

@@ -45,8 +45,10 @@ def rule_for(model: keras.Model, variable: keras.Variable, virtual_replicas: int
     owner = f"{type(layer).__name__} {layer.name!r}" if layer is not None else "the model"
     raise UsageError(
         "ANY-TRAIN-005",
-        f"{owner} changes its variable {variable.name!r} while training, and how to merge it over virtual replicas is not known",
-        hint=f"declare it: anyrig.merge_rule(layer, {variable.name!r}, 'mean'), 'sum' or 'first'; or use virtual_replicas=1",
+        f"{owner} changes its variable {variable.name!r} while training, and how to merge it over "
+        "virtual replicas is not known",
+        hint=f"declare it: anyrig.merge_rule(layer, {variable.name!r}, 'mean'), 'sum' or 'first'; or use "
+        "virtual_replicas=1",
     )
 
 

@@ -72,7 +72,10 @@ class MicroBatch:
     def test(
         self, values: Values, seeds: tf.Tensor, batch: Any, share: Share, *, metrics: Sequence[Any] | None = None
     ) -> Parts:
-        """Return loss and metric gains of one micro-batch, with `training=False`; metrics start at `metrics` or zero."""
+        """Return loss and metric gains of one micro-batch with `training=False`.
+
+        Metrics start at `metrics`, or at zero.
+        """
         x, y, sample_weight = batch
         with self._scope(values, seeds, metrics) as scope:
             y_pred = _call(self.model, x, training=False)

@@ -13,6 +13,7 @@ every addition, since grappler would otherwise rewrite a tree of additions into 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import keras
@@ -57,11 +58,11 @@ class OwnerEngine:
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do training step number `step` on one global batch; return Keras's logs so far in this epoch."""
-        return self._run(self._train_step, self.micro.train, batch, step)  # type: ignore[no-any-return]
+        return self._run(self._train_step, self.micro.train, batch, step)
 
     def test(self, batch: Batch, index: int) -> dict[str, Any]:
         """Do evaluation step number `index` on one global batch; return Keras's logs so far."""
-        return self._run(self._test_step, self.micro.test, batch, -1 - index)  # type: ignore[no-any-return]
+        return self._run(self._test_step, self.micro.test, batch, -1 - index)
 
     def predict(self, batch: Batch, index: int) -> Any:
         """Return the model's outputs for global batch number `index`, rows in order."""
@@ -103,7 +104,8 @@ class OwnerEngine:
         parts = []
         for device, block in zip(self.plan.devices, self.plan.blocks, strict=True):
             with tf.device(device):
-                values, before = self._read_variables(), []
+                values = self._read_variables()
+                before: list[tf.Tensor] = []
                 for v in (v for v in block if v < filled):
                     start, stop, share = shares[v]
                     with tf.device(_HOST):
@@ -122,12 +124,11 @@ class OwnerEngine:
         weights = [w for w in keras.tree.flatten(_pack(shape, leaves)[2]) if w is not None]
         total = tf.reduce_sum(tf.cast(weights[0], tf.float32)) if weights else tf.zeros(())
         return [
-            (a, b, Share(tf.cast(b - a, tf.float32) / tf.cast(rows, tf.float32), total))
-            for a, b in zip(starts[:-1], starts[1:], strict=True)
+            (a, b, Share(tf.cast(b - a, tf.float32) / tf.cast(rows, tf.float32), total)) for a, b in pairwise(starts)
         ]
 
     def _read_variables(self) -> Values:
-        """Return the current values of the model's variables, read once for the device in whose scope this is traced."""
+        """Return the current values of the model's variables, read once for the device in scope."""
         lists = (self.micro.trainable, self.micro.state, self.micro.loss_scale)
         return Values(*([tf.identity(v.value) for v in variables] for variables in lists))
 
@@ -157,7 +158,7 @@ class OwnerEngine:
                 self.model._loss_tracker.update_state(loss, sample_weight=rows)
             for variable, gain in zip(self.micro.metrics, gains, strict=True):
                 variable.value.assign_add(gain)
-            return self.model.get_metrics_result()  # type: ignore[no-any-return]
+            return self.model.get_metrics_result()
 
     def _predict_step(self, parts: list[Any], rows: tf.Tensor) -> Any:
         del rows

@@ -13,8 +13,8 @@ from anyrig.errors import UsageError
 
 _WRITES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatter", "ResourceApply")
 _RANDOM = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle", "Multinomial", "RandomGamma",
-           "RandomPoisson", "RandomUniformInt", "ParameterizedTruncatedNormal", "StatefulUniform", "StatefulStandardNormal",
-           "StatefulTruncatedNormal", "StatefulRandomBinomial", "RngReadAndSkip")  # fmt: skip
+           "RandomPoisson", "RandomUniformInt", "ParameterizedTruncatedNormal", "StatefulUniform",
+           "StatefulStandardNormal", "StatefulTruncatedNormal", "StatefulRandomBinomial", "RngReadAndSkip")  # fmt: skip
 _TABLES = ("LookupTableInsert", "LookupTableImport", "LookupTableRemove")
 _PYTHON = ("PyFunc", "EagerPyFunc")
 _KINDS = (

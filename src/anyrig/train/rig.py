@@ -59,7 +59,7 @@ class Rig:
         self.stop.request()
 
     def build(self, build_model: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-        """Return `build_model(*args, **kwargs)`, its variables shared out over the devices, its weights fixed by `seed`."""
+        """Return `build_model(*args, **kwargs)`, its weights fixed by `seed`, its variables spread over the devices."""
         keras.utils.set_random_seed(self.seed % 2**32)
         with variables_on(self.devices):
             model = build_model(*args, **kwargs)

@@ -23,7 +23,7 @@ class Run:
 
     `build_model` is called without arguments and returns a compiled model. `train` and `validation` are (x, y),
     (x, y, sample_weight) or a `tf.data.Dataset`. `resume`: "auto" carries on where there is something, "never" refuses
-    a directory that holds a run, "must" refuses one that does not. Nothing is done before `train`, `model` or `predict`.
+    a directory that holds a run, "must" refuses one that does not. Nothing is done before it is asked for.
     """
 
     def __init__(

@@ -65,7 +65,8 @@ class Saver:
         self._saved = self.session.stored.state_digest, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
         self.messages.append(
-            f"resuming {self.session.directory} at step {position.step:,} (epoch {position.epoch + 1}, batch {position.batch})"
+            f"resuming {self.session.directory} at step {position.step:,} (epoch {position.epoch + 1}, batch "
+            f"{position.batch})"
         )
         if self._finished() or self.session.progress["ended_by_callback"]:
             self.messages.append(f"nothing is left to train: {position.epoch} of {self.loop.epochs} epochs are done")

@@ -21,11 +21,10 @@ from anyrig.environment import environment
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.events import Events, JsonLines, read_events
 from anyrig.locations import prepare_run_directory
-from anyrig.store.commit import Rejected, newest_sound, set_aside, sweep_partials
+from anyrig.store.commit import Rejected, committed_steps, newest_sound, set_aside, sweep_partials
 from anyrig.store.lock import RunLock
 from anyrig.store.read import Checkpoint
 from anyrig.store.retain import Keep, StepInfo, remove_steps, to_remove
-from anyrig.store.commit import committed_steps
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import write_checkpoint
 from anyrig.topology.numeric import apply_numeric_settings, numeric_settings
@@ -107,7 +106,8 @@ class Session:
         if self.resume == "never" and (found is not None or self.rejected):
             raise UsageError(
                 "ANY-RUN-005",
-                f"{self.directory} already holds a run (newest step {found.step if found else 'damaged'}), and resume is never",
+                f"{self.directory} already holds a run (newest step {found.step if found else 'damaged'}), and "
+                "resume is never",
                 hint="leave resume at auto to carry it on, or give another run directory",
             )
         if found is None and self.resume == "must":
@@ -153,8 +153,10 @@ def refuse_not_finite(tensors: Sequence[StoredTensor], step: int) -> None:
         if tensor.name.startswith(("model/", "optimizer/", "ema/")) and not _finite(tensor.array):
             raise AnyrigError(
                 "ANY-RUN-008",
-                f"{tensor.name} is not finite at step {step}, so this state is not saved; earlier checkpoints are as they were",
-                hint="lower the learning rate or clip gradients (clipnorm=1.0) and start the run again from its last checkpoint",
+                f"{tensor.name} is not finite at step {step}, so this state is not saved; earlier checkpoints "
+                "are as they were",
+                hint="lower the learning rate or clip gradients (clipnorm=1.0) and start the run again from its last "
+                "checkpoint",
             )
 
 
