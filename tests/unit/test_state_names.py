@@ -205,6 +205,15 @@ def test_a_variable_that_no_layer_holds_is_an_error_that_names_it() -> None:
         model_variables(keras.Sequential([keras.Input((4,)), Lister()]))
 
 
+def test_names_of_older_keras_count_as_automatic() -> None:
+    inputs = keras.Input((4,))
+    inner = keras.Model(inputs, layers.Dense(4)(inputs), name="model_3")
+    assert list(named(keras.Model(inputs, inner(inputs)))) == [
+        "model/functional.0/dense.0/kernel",
+        "model/functional.0/dense.0/bias",
+    ]
+
+
 def test_two_children_of_one_name_get_two_names() -> None:
     inputs = keras.Input((4,))
     auto, user = layers.Dense(4), layers.Dense(4, name="dense.0")

@@ -334,6 +334,21 @@ def test_lookups_come_back(kind: str, words: list[Any]) -> None:
     assert other.layers[1].get_vocabulary() == model.layers[1].get_vocabulary()
 
 
+@pytest.mark.parametrize("mode", ["int", "tf_idf"])
+def test_a_lookup_without_words_keeps_nothing_and_takes_what_is_stored(mode: str) -> None:
+    def fresh() -> keras.Model:
+        return keras.Sequential([keras.Input((), dtype="string"), layers.TextVectorization(output_mode=mode)])
+
+    empty = capture(fresh())
+    assert contents(empty) == {}
+    restore(Source(empty), fresh())
+    with pytest.raises(AnyrigError, match=r"stored  nothing|but not stored"):
+        restore(Source(empty), adapted(["a b"], output_mode=mode))
+    other = fresh()
+    restore(Source(capture(adapted(["a b"], output_mode=mode))), other)
+    assert other.layers[0].get_vocabulary(include_special_tokens=False) == ["b", "a"]
+
+
 def test_a_fixed_vocabulary_is_compared_not_replaced() -> None:
     def build(words: list[str] | None) -> keras.Model:
         lookup = layers.StringLookup(vocabulary=words)

@@ -104,6 +104,8 @@ def load_state(layer: keras.Layer, arrays: Mapping[str, Array], files: Mapping[s
     if isinstance(layer, keras.layers.Discretization):
         layer.bin_boundaries = arrays["bin_boundaries"].tolist() if "bin_boundaries" in arrays else None
         return
+    if is_lookup(layer) and not files:
+        return
     if writes_arrays(layer):
         with _Explained(layer, "load_own_variables"):
             layer.load_own_variables(dict(arrays))
@@ -115,6 +117,11 @@ def load_state(layer: keras.Layer, arrays: Mapping[str, Array], files: Mapping[s
 def is_lookup(layer: keras.Layer) -> bool:
     """Say whether the layer is one of Keras's that keep a vocabulary."""
     return isinstance(layer, _LOOKUPS)
+
+
+def has_words(lookup: keras.Layer) -> bool:
+    """Say whether a lookup was given a vocabulary or adapted; until then it keeps nothing."""
+    return bool(lookup.get_vocabulary(include_special_tokens=False))
 
 
 def fixed_vocabulary(layer: keras.Layer) -> bytes | None:
@@ -137,7 +144,7 @@ def _arrays(layer: keras.Layer) -> dict[str, Array]:
     if isinstance(layer, keras.layers.Discretization):
         bins = layer.bin_boundaries
         return {} if bins is None else {"bin_boundaries": np.asarray(bins, np.float64)}
-    if not writes_arrays(layer):
+    if not writes_arrays(layer) or (is_lookup(layer) and not has_words(layer)):
         return {}
     store: dict[str, Any] = {}
     with _Explained(layer, "save_own_variables"):
@@ -153,7 +160,7 @@ def _as_array(value: Any) -> Array:
 
 def _files(layer: keras.Layer) -> dict[str, bytes]:
     if isinstance(layer, _LOOKUPS):
-        return {VOCABULARY: _vocabulary(layer)}
+        return {VOCABULARY: _vocabulary(layer)} if has_words(layer) else {}
     if not writes_files(layer):
         return {}
     with tempfile.TemporaryDirectory() as folder:

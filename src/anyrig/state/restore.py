@@ -24,6 +24,7 @@ from anyrig.state.layer_state import (
     VOCABULARY,
     LayerState,
     fixed_vocabulary,
+    has_words,
     is_lookup,
     keys_written,
     load_state,
@@ -206,7 +207,7 @@ def _own_files(states: Sequence[LayerState], assets: Sequence[str]) -> list[dict
             files[id(owner)][path.removeprefix(owner.folder + "/")] = path
         else:
             left.append(path)
-    without = [state.folder for state in writers if not files[id(state)] and is_lookup(state.placed.layer)]
+    without = [state.folder for state in writers if not files[id(state)] and _needs_words(state.placed.layer)]
     if left or without:
         raise AnyrigError(
             "ANY-STATE-009",
@@ -215,6 +216,10 @@ def _own_files(states: Sequence[LayerState], assets: Sequence[str]) -> list[dict
             hint="build the model with the same preprocessing layers as when it was saved",
         )
     return [files[id(state)] for state in states]
+
+
+def _needs_words(layer: keras.Layer) -> bool:
+    return is_lookup(layer) and has_words(layer)
 
 
 def _refuse_other_vocabularies(own: Sequence[_Own], files: Sequence[Mapping[str, bytes]]) -> None:
@@ -262,10 +267,10 @@ def _put_back(layers: Sequence[keras.Layer]) -> Iterator[None]:
 
 def _hints(model: keras.Model, layers: Sequence[PlacedLayer], asked: Sequence[Spec]) -> list[str]:
     hints = []
-    waiting = [placed for placed in layers if not placed.layer.built]
+    unbuilt_paths = [names.join(*placed.path) for placed in layers if placed.path and not placed.layer.built]
+    waiting = [path for path in unbuilt_paths if any(spec.name.startswith(f"model/{path}/") for spec in asked)]
     if waiting:
-        paths = [names.join(*placed.path) or model.name for placed in waiting]
-        hints.append(f"layers not built yet: {', '.join(paths[:5])}: call the model once on a batch")
+        hints.append(f"layers not built yet: {', '.join(waiting[:5])}: call the model once on a batch")
     if vars(model).get("optimizer") is None and any(_group(spec.name) == "optimizer" for spec in asked):
         hints.append("compile the model first, or load the weights alone with weights_only=True")
     return hints
