@@ -45,6 +45,7 @@ def test_reasons_name_idle_devices_and_the_limit_of_v() -> None:
 def test_reasons_say_when_v_is_not_a_multiple_of_the_devices() -> None:
     assert any("V = 6 is not a multiple of 4 devices" in reason for reason in device_plan(_cpus(4), 6).reasons)
     assert not any("not a multiple" in reason for reason in device_plan(_cpus(2), 6).reasons)
+    assert not any("not a multiple" in reason for reason in device_plan(_cpus(4), 2).reasons)  # two are idle
 
 
 @pytest.mark.parametrize(
