@@ -10,7 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anyrig.errors import AnyrigError as AnyrigError
+    from anyrig.errors import Stopped as Stopped
     from anyrig.train.batch import Batch as Batch
+    from anyrig.train.checkpoint import Checkpoint as Checkpoint
+    from anyrig.train.merging import merge_rule as merge_rule
+    from anyrig.train.rig import Rig as Rig
+    from anyrig.train.run import Run as Run
 
 _HOMES = {
     "AnyrigError": "anyrig.errors",
@@ -18,6 +24,8 @@ _HOMES = {
     "Checkpoint": "anyrig.train.checkpoint",
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",
+    "Stopped": "anyrig.errors",
+    "merge_rule": "anyrig.train.merging",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (each name is found by __getattr__)
