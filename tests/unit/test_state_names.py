@@ -254,6 +254,17 @@ def test_symmetric_layers_share_a_place_and_a_shared_layer_has_its_own() -> None
     assert set(build(shared=True)).isdisjoint(apart)
 
 
+def test_a_neighbour_that_is_called_twice_is_one_thing() -> None:
+    def place(*, shared: bool) -> str | None:
+        inputs = keras.Input((4,))
+        x = layers.Dense(4)(inputs)
+        first, second = layers.Dense(4), layers.Dense(4)
+        model = keras.Model(inputs, layers.Subtract()([first(x), (first if shared else second)(x)]))
+        return named(model)["model/dense.0/kernel"].place
+
+    assert place(shared=True) != place(shared=False)
+
+
 def keras_layer_classes() -> Iterator[type]:
     for name in sorted(dir(layers)):
         kind = getattr(layers, name)

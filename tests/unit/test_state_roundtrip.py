@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,40 @@ def test_ambiguity_names_the_sibling_that_has_the_place_u01() -> None:
     assert [item.place for item in model_variables(model)] != [item.place for item in model_variables(other)]
     with pytest.raises(AnyrigError, match="told apart"):
         restore(Source(capture(model)), other)
+
+
+def random_graph(rng: random.Random) -> list[tuple[str, list[int]]]:
+    """Return nodes (kind, inputs) of a random graph of equal Dense layers; node 0 is the input, the last the output."""
+    nodes: list[tuple[str, list[int]]] = [("input", [])]
+    for index in range(1, rng.randrange(4, 9)):
+        kind = rng.choice(["dense", "dense", "relu", "subtract"])
+        nodes.append((kind, [rng.randrange(index) for _ in range(2 if kind == "subtract" else 1)]))
+    used = {source for _, sources in nodes for source in sources}
+    for loose in [index for index in range(1, len(nodes)) if index not in used]:
+        nodes.append(("subtract", [loose, len(nodes) - 1]))
+    return nodes
+
+
+def model_of_graph(nodes: list[tuple[str, list[int]]], created: list[int]) -> keras.Model:
+    """Build the graph with its layers made in the order `created`."""
+    kinds = {"dense": lambda: layers.Dense(4), "relu": layers.ReLU, "subtract": layers.Subtract}
+    made = {index: kinds[nodes[index][0]]() for index in created}
+    tensors = [keras.Input((4,))]
+    for index, (_, sources) in enumerate(nodes[1:], 1):
+        inputs = [tensors[source] for source in sources]
+        tensors.append(made[index](inputs if len(inputs) > 1 else inputs[0]))
+    return keras.Model(tensors[0], tensors[-1])
+
+
+def test_any_graph_of_unnamed_twins_comes_back_whatever_the_creation_order_u01(rng: random.Random) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
+    for _ in range(5):
+        nodes = random_graph(rng)
+        order = list(range(1, len(nodes)))
+        model = model_of_graph(nodes, order)
+        other = model_of_graph(nodes, rng.sample(order, len(order)))
+        restore(Source(capture(model)), other)
+        assert np.array_equal(model(x), other(x)), nodes
 
 
 def test_an_unnamed_layer_alone_of_its_shape_may_move() -> None:
