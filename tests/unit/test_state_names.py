@@ -265,6 +265,15 @@ def test_a_neighbour_that_is_called_twice_is_one_thing() -> None:
     assert place(shared=True) != place(shared=False)
 
 
+def test_place_sees_which_input_and_the_neighbours_names_and_shapes() -> None:
+    def place(which: int, neighbour: str = "before", after: int = 3) -> str | None:
+        inputs = [keras.Input((4,)), keras.Input((4,))]
+        made = layers.Dense(after, name="after")(layers.Dense(4)(layers.ReLU(name=neighbour)(inputs[which])))
+        return named(keras.Model(inputs, [made, inputs[1 - which]]))["model/dense.0/kernel"].place
+
+    assert len({place(0), place(1), place(0, "other"), place(0, after=5)}) == 4
+
+
 def keras_layer_classes() -> Iterator[type]:
     for name in sorted(dir(layers)):
         kind = getattr(layers, name)
