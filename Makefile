@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 EXTRAS := tensorflow-cpu,demo,dev
 SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
+# Two processes, each with whole files: importing TensorFlow and tracing use one core.
+IN_PARALLEL := -n 2 --dist loadfile
+
 .PHONY: demo test test-full lint help
 .DEFAULT_GOAL := help
 
@@ -16,10 +19,10 @@ demo: $(READY)  ## train digits on 4 devices, be killed, go on with 1, compare, 
 	@$(BIN)/anyrig demo
 
 test: $(READY)  ## run the tests, matrices sampled by a printed seed
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q $(IN_PARALLEL)
 
 test-full: $(READY)  ## run the tests with the whole of every matrix
-	@$(BIN)/python -m pytest -q --full
+	@$(BIN)/python -m pytest -q $(IN_PARALLEL) --full
 
 lint: $(READY)  ## check style, types and the direction of imports
 	@$(BIN)/ruff check .

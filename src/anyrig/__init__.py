@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from anyrig.errors import Stopped as Stopped
     from anyrig.train.batch import Batch as Batch
     from anyrig.train.checkpoint import Checkpoint as Checkpoint
-    from anyrig.train.merging import merge_rule as merge_rule
     from anyrig.train.rig import Rig as Rig
     from anyrig.train.run import Run as Run
+    from anyrig.train.step.merging import merge_rule as merge_rule
 
 _HOMES = {
     "AnyrigError": "anyrig.errors",
@@ -25,7 +25,7 @@ _HOMES = {
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
-    "merge_rule": "anyrig.train.merging",
+    "merge_rule": "anyrig.train.step.merging",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (each name is found by __getattr__)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from anyrig.store.read import open_checkpoint
 from anyrig.testing.processes import run_python
-from anyrig.train.recipe import load_recipe
+from anyrig.train.recipe.schema import load_recipe
 from tests.cli.conftest import command
 
 # Runs each list of arguments in one process, and prints the list of [exit code, stdout, stderr].

@@ -22,8 +22,8 @@ import numpy as np  # noqa: E402
 from anyrig.state.capture import capture  # noqa: E402
 from anyrig.store.digest import state_digest_of, tensor_hash  # noqa: E402
 from anyrig.train.batch import Batch  # noqa: E402
-from anyrig.train.placement import home, owner  # noqa: E402
 from anyrig.train.rig import Rig  # noqa: E402
+from anyrig.train.step.placement import home, owner  # noqa: E402
 from tests.multi.cases import CASES, GLOBAL_SIZE  # noqa: E402
 
 FOLDER = Path(sys.argv[2])

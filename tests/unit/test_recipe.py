@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe import Recipe, load_recipe, parse_recipe
-from anyrig.train.recipe_diff import changes, diff_recipes
-from anyrig.train.recipe_every import Every, parse_every
+from anyrig.train.every import Every, parse_every
+from anyrig.train.recipe.diff import changes, diff_recipes
+from anyrig.train.recipe.schema import Recipe, load_recipe, parse_recipe
 
 MINIMAL = """
 model: cats.py:build_model
@@ -232,7 +232,7 @@ def test_differences_that_stop_a_resume(tmp_path: Path) -> None:
 def test_reading_a_recipe_imports_no_framework(tmp_path: Path) -> None:
     (tmp_path / "cats.yaml").write_text(MINIMAL)
     code = (
-        "import sys; from anyrig.train.recipe import load_recipe; load_recipe(sys.argv[1]);"
+        "import sys; from anyrig.train.recipe.schema import load_recipe; load_recipe(sys.argv[1]);"
         "assert not {'tensorflow', 'keras', 'rich'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "cats.yaml"], check=True, timeout=60)

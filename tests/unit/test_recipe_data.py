@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe import DataSource
-from anyrig.train.recipe_data import load_data
+from anyrig.train.recipe.data import load_data
+from anyrig.train.recipe.schema import DataSource
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe import parse_recipe
-from anyrig.train.recipe_code import resolve_function
-from anyrig.train.recipe_model import model_builder
+from anyrig.train.recipe.code import resolve_function
+from anyrig.train.recipe.model import model_builder
+from anyrig.train.recipe.schema import parse_recipe
 
 CODE = """
 import keras

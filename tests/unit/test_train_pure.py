@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from anyrig.errors import UsageError
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
-from anyrig.train.seeds import keys
-from anyrig.train.tree import reduce_tree
+from anyrig.train.step.seeds import keys
+from anyrig.train.step.tree import reduce_tree
 
 
 def joined(left: str, right: str, _: range) -> str:

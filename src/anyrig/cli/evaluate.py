@@ -13,8 +13,8 @@ from anyrig.errors import UsageError
 
 if TYPE_CHECKING:
     from anyrig.store.read import Checkpoint
-    from anyrig.train.recipe import Recipe
-    from anyrig.train.recipe_data import Rows
+    from anyrig.train.recipe.data import Rows
+    from anyrig.train.recipe.schema import Recipe
 
 
 @click.command("evaluate")
@@ -35,7 +35,7 @@ def command(source: str, data: Path | None, devices: str | None, as_json: bool, 
     recipe. The numbers do not depend on the devices.
     """
     from anyrig.topology.numeric import apply_numeric_settings
-    from anyrig.train.recipe_source import open_sound
+    from anyrig.train.recipe.source import open_sound
 
     checkpoint, notes = open_sound(source)
     rules = _recipe(checkpoint, recipe)
@@ -53,8 +53,8 @@ def _evaluate(
     """Return the metrics; `trusted` means that the user named the recipe, so that its code may be run."""
     from anyrig.topology.devices import configure
     from anyrig.train.batch import Batch
-    from anyrig.train.recipe_model import compile_model
-    from anyrig.train.recipe_source import open_model
+    from anyrig.train.recipe.model import compile_model
+    from anyrig.train.recipe.source import open_model
     from anyrig.train.rig import Rig
 
     configure(devices)
@@ -70,7 +70,7 @@ def _evaluate(
 
 def _recipe(checkpoint: Checkpoint, named: str | None) -> Recipe:
     """Return the recipe that the user named, else the run's own, which must say how to compile."""
-    from anyrig.train.recipe import load_recipe
+    from anyrig.train.recipe.schema import load_recipe
 
     if named is not None:
         return load_recipe(named)
@@ -92,8 +92,8 @@ def _recipe(checkpoint: Checkpoint, named: str | None) -> Recipe:
 
 
 def _rows(recipe: Recipe, data: Path | None) -> Rows:
-    from anyrig.train.recipe import DataSource
-    from anyrig.train.recipe_data import load_data
+    from anyrig.train.recipe.data import load_data
+    from anyrig.train.recipe.schema import DataSource
 
     if data is not None:
         return load_data(DataSource.model_validate({"npz": str(data)}), Path(), key="--data")

@@ -25,8 +25,8 @@ recipe_of_source = click.option(
 def open_source(source: str, recipe_path: str | None) -> tuple[Any, list[str]]:
     """Return the model of a run or checkpoint, and what the user should know about how it was found."""
     from anyrig.topology.numeric import apply_numeric_settings
-    from anyrig.train.recipe import load_recipe
-    from anyrig.train.recipe_source import open_model, open_sound
+    from anyrig.train.recipe.schema import load_recipe
+    from anyrig.train.recipe.source import open_model, open_sound
 
     checkpoint, notes = open_sound(source)
     apply_numeric_settings(checkpoint.record.get("numeric", {}))

@@ -26,10 +26,10 @@ def command(recipe: str, overrides: tuple[str, ...], devices: str | None) -> Non
 def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
     """Print the plan of the recipe at `path`."""
     from anyrig.topology.devices import configure
-    from anyrig.train.recipe import load_recipe
-    from anyrig.train.recipe_model import model_builder
-    from anyrig.train.recipe_plan import describe_run, plan_run
-    from anyrig.train.recipe_run import count_rows, load_rows
+    from anyrig.train.recipe.model import model_builder
+    from anyrig.train.recipe.plan import describe_run, plan_run
+    from anyrig.train.recipe.run import count_rows, load_rows
+    from anyrig.train.recipe.schema import load_recipe
 
     recipe = load_recipe(path, overrides)
     train, validation = load_rows(recipe)

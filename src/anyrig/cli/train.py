@@ -48,8 +48,8 @@ def command(
 
         show_plan(recipe, overrides, devices)
         return
-    from anyrig.train.recipe import load_recipe
-    from anyrig.train.recipe_run import run_from_recipe, train_recipe
+    from anyrig.train.recipe.run import run_from_recipe, train_recipe
+    from anyrig.train.recipe.schema import load_recipe
 
     loaded = load_recipe(recipe, overrides)
     directory = Path(run or Path("runs") / Path(recipe).stem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from anyrig.errors import UsageError
 from anyrig.store.retain import Keep
-from anyrig.train.recipe_every import Every, parse_every
+from anyrig.train.every import Every, parse_every
 
 
 @dataclass(frozen=True, slots=True)

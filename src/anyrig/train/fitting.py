@@ -14,12 +14,12 @@ from anyrig.state.values import assign, to_array
 from anyrig.topology.plan import describe
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.every import Every
 from anyrig.train.identity import identity
 from anyrig.train.loop import Logs, Loop, Position
-from anyrig.train.owner import OwnerEngine
-from anyrig.train.recipe_every import Every
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
+from anyrig.train.step.owner import OwnerEngine
 
 if TYPE_CHECKING:
     from anyrig.train.rig import Rig

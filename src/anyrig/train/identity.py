@@ -17,7 +17,7 @@ import xxhash
 
 from anyrig.errors import UsageError
 from anyrig.state.capture import model_document
-from anyrig.train.recipe_diff import changes
+from anyrig.train.recipe.diff import changes
 
 ASPECTS = ("data", "model", "recipe")
 

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from anyrig.data.source import Batch, Source
-from anyrig.train.engine import Engine
+from anyrig.train.step.engine import Engine
 
 Logs = dict[str, Any]
 

@@ -17,15 +17,15 @@ from anyrig.errors import UsageError
 from anyrig.topology.devices import configure
 from anyrig.topology.plan import DevicePlan, describe, device_plan
 from anyrig.train.batch import Batch
-from anyrig.train.binding import bind
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.identity import source_hash
 from anyrig.train.loop import Logs, ValidationStopped, plain
-from anyrig.train.mergeable import refuse_unmergeable
-from anyrig.train.owner import OwnerEngine
-from anyrig.train.placement import variables_on
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
+from anyrig.train.step.binding import bind
+from anyrig.train.step.mergeable import refuse_unmergeable
+from anyrig.train.step.owner import OwnerEngine
+from anyrig.train.step.placement import variables_on
 
 KERAS_BATCH_SIZE = 32
 

@@ -21,9 +21,9 @@ from anyrig.state.restore import restore
 from anyrig.store.digest import state_digest_of
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
+from anyrig.train.every import Every
 from anyrig.train.identity import refuse_changes
 from anyrig.train.loop import Boundary, Loop, Position
-from anyrig.train.recipe_every import Every
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe import CompileRules, Recipe
-from anyrig.train.recipe_code import call_user, resolve_function
-from anyrig.train.recipe_errors import suggestion
+from anyrig.train.recipe.code import call_user, resolve_function
+from anyrig.train.recipe.errors import suggestion
+from anyrig.train.recipe.schema import CompileRules, Recipe
 
 _BASES = {"optimizers": "Optimizer", "losses": "Loss", "metrics": "Metric"}
 

@@ -15,9 +15,9 @@ import yaml
 from anyrig.errors import Stopped
 from anyrig.locations import prepare_run_directory
 from anyrig.topology.numeric import apply_numeric_settings, numeric_settings
-from anyrig.train.recipe import BatchRules, CheckpointRules, Recipe
-from anyrig.train.recipe_data import Rows, load_data
-from anyrig.train.recipe_model import model_builder
+from anyrig.train.recipe.data import Rows, load_data
+from anyrig.train.recipe.model import model_builder
+from anyrig.train.recipe.schema import BatchRules, CheckpointRules, Recipe
 
 if TYPE_CHECKING:
     from anyrig.train.run import Run

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe import DataSource, Keys
-from anyrig.train.recipe_errors import suggestion
+from anyrig.train.recipe.errors import suggestion
+from anyrig.train.recipe.schema import DataSource, Keys
 
 Array = NDArray[Any]
 Arrays = Array | dict[str, Array]

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from anyrig.train.losses import Share, losses_of_share
-from anyrig.train.merging import Rule, contribution, rule_for
+from anyrig.train.step.losses import Share, losses_of_share
+from anyrig.train.step.merging import Rule, contribution, rule_for
 
 
 class Values(NamedTuple):

@@ -25,12 +25,12 @@ from anyrig.data.source import Batch
 from anyrig.state.seeds import seed_generators
 from anyrig.state.values import to_array
 from anyrig.topology.plan import DevicePlan
-from anyrig.train import seeds
-from anyrig.train.losses import Share
-from anyrig.train.microbatch import MicroBatch, Parts, Values
-from anyrig.train.placement import follow_largest_input, owner, sums_already_made
-from anyrig.train.purity import refuse_impure
-from anyrig.train.tree import reduce_tree
+from anyrig.train.step import seeds
+from anyrig.train.step.losses import Share
+from anyrig.train.step.microbatch import MicroBatch, Parts, Values
+from anyrig.train.step.placement import follow_largest_input, owner, sums_already_made
+from anyrig.train.step.purity import refuse_impure
+from anyrig.train.step.tree import reduce_tree
 
 _HOST = "/device:CPU:0"
 _GLOBAL_GENERATOR = "/global"  # no layer path begins with a slash

@@ -1,7 +1,7 @@
 """The recipe: a run described in YAML. These are its keys, their defaults, and what their values must be.
 
-Reading a recipe runs none of the user's code and imports no TensorFlow; `recipe_model.py`, `recipe_data.py` and
-`recipe_run.py` act on what stands here. Keys that belong to later versions are refused by name.
+Reading a recipe runs none of the user's code and imports no TensorFlow; `model.py`, `data.py` and
+`run.py` act on what stands here. Keys that belong to later versions are refused by name.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe_errors import Expect, Section, expected, explain, shown
-from anyrig.train.recipe_every import WORDS as EVERY_WORDS
-from anyrig.train.recipe_every import Every, parse_every
-from anyrig.train.recipe_yaml import apply_overrides, read_yaml
+from anyrig.train.every import WORDS as EVERY_WORDS
+from anyrig.train.every import Every, parse_every
+from anyrig.train.recipe.errors import Expect, Section, expected, explain, shown
+from anyrig.train.recipe.yaml import apply_overrides, read_yaml
 
 Keys = str | list[str] | dict[str, str]
 # A name that Keras knows, or one name with its arguments: "adamw" or {"adamw": {"learning_rate": 0.001}}.

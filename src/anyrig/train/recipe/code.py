@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe_errors import suggestion
+from anyrig.train.recipe.errors import suggestion
 
 
 def resolve_function(spec: str, base_dir: Path) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from anyrig.topology.plan import DevicePlan, count, describe, device_plan, split_rows
-from anyrig.train.recipe import BatchRules, Recipe
-from anyrig.train.recipe_every import Every
+from anyrig.train.every import Every
+from anyrig.train.recipe.schema import BatchRules, Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

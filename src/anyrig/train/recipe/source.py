@@ -15,8 +15,8 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.locations import checkpoints_folder, find_checkpoint, resolve
 from anyrig.store.commit import newest_sound
 from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
-from anyrig.train.recipe import Recipe
-from anyrig.train.recipe_model import model_builder
+from anyrig.train.recipe.model import model_builder
+from anyrig.train.recipe.schema import Recipe
 
 _DOCUMENT = "model.json"
 # Where Keras keeps what a configuration may name; `keras.layers.Lambda` holds code and is refused by name.

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from anyrig.errors import UsageError
-from anyrig.train.losses import Share
-from anyrig.train.microbatch import MicroBatch, Values
+from anyrig.train.step.losses import Share
+from anyrig.train.step.microbatch import MicroBatch, Values
 
 _NOT_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 _ROWS = 6
