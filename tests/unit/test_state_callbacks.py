@@ -88,7 +88,7 @@ def test_arrays_are_kept_apart_by_path() -> None:
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, b"bytes", {1, 2}, 1j, np.array(["text"])])
 def test_what_cannot_be_kept_exactly_is_refused_by_path(value: Any) -> None:
-    with pytest.raises(AnyrigError, match=r"Own\[0\]\.state\.deep") as caught:
+    with pytest.raises(AnyrigError, match=r"Own\.0\.state\.deep") as caught:
         callbacks_state([Own({"deep": value})])
     assert caught.value.code == "ANY-STATE-012"
 
@@ -113,7 +113,7 @@ def test_a_callback_that_keeps_nothing_has_no_key(tmp_path: Path) -> None:
 
 def test_keys_count_callbacks_of_one_class() -> None:
     early = [callbacks.EarlyStopping("a"), callbacks.ReduceLROnPlateau("b"), callbacks.EarlyStopping("c")]
-    assert list(callbacks_state(early).json) == ["EarlyStopping[0]", "ReduceLROnPlateau[0]", "EarlyStopping[1]"]
+    assert list(callbacks_state(early).json) == ["EarlyStopping.0", "ReduceLROnPlateau.0", "EarlyStopping.1"]
 
 
 def fit(model: keras.Model, made: list[Any], losses: list[float], *, start: int = 0, state: Any = None) -> list[int]:
@@ -223,7 +223,7 @@ def test_history_tensorboard_csv_and_ema_flag(tmp_path: Path) -> None:
 def test_users_callback_with_nested_state() -> None:
     first, second = Own({"seen": 3, "inner": [{"mean": np.arange(4.0)}], "worst": math.nan}), Own()
     states = callbacks_state([first])
-    assert list(states.arrays["Own[0]"]) == ["state/inner/0/mean"]
+    assert list(states.arrays["Own.0"]) == ["state/inner/0/mean"]
     restore_callbacks([second], *through_json(states))
     assert second.state["seen"] == 3
     assert second.state["inner"][0]["mean"].tolist() == [0, 1, 2, 3]
@@ -238,9 +238,9 @@ def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
     states = callbacks_state(
         [Silent(), Mine("loss"), callbacks.CSVLogger(tmp_path / "x"), callbacks.CSVLogger(tmp_path / "y", append=True)]
     )
-    assert [line.partition(":")[0] for line in states.unsupported] == ["Silent[0]", "Mine[0]", "CSVLogger[0]"]
+    assert [line.partition(":")[0] for line in states.unsupported] == ["Silent.0", "Mine.0", "CSVLogger.0"]
     assert "get_state" in states.unsupported[0]
-    assert "Mine[0]" in states.json
+    assert "Mine.0" in states.json
 
 
 def test_a_class_that_only_borrows_a_name_of_keras_is_not_taken_for_it() -> None:
@@ -253,7 +253,7 @@ def test_a_class_that_only_borrows_a_name_of_keras_is_not_taken_for_it() -> None
 @pytest.mark.parametrize(
     ("stored", "present", "says"),
     [
-        ([callbacks.EarlyStopping("loss")], [], r"no callback EarlyStopping\[0\]"),
+        ([callbacks.EarlyStopping("loss")], [], r"no callback EarlyStopping\.0"),
         (
             [callbacks.EarlyStopping("loss")],
             [callbacks.EarlyStopping("val_loss")],

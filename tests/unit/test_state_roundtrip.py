@@ -268,10 +268,10 @@ def test_weights_only_restores_seeds_and_keeps_the_optimizer() -> None:
 
 def test_tensors_of_the_training_loop_are_left_to_it() -> None:
     captured = capture(small(4))
-    extra = type(captured.tensors[0])(name="callbacks/EarlyStopping[0]/x", array=np.ones(1))
+    extra = type(captured.tensors[0])(name="callbacks/EarlyStopping.0/x", array=np.ones(1))
     captured.tensors.append(extra)
     report = restore(Source(captured), small(4))
-    assert report.ignored == {"callbacks/EarlyStopping[0]/x": "not part of the model; for the training loop"}
+    assert report.ignored == {"callbacks/EarlyStopping.0/x": "not part of the model; for the training loop"}
 
 
 def test_an_unbuilt_model_is_refused_with_the_call_that_builds_it_b026() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from pathlib import Path
 
@@ -184,10 +185,18 @@ AS_NOBODY = """
 import os, sys, numpy
 from anyrig.store.read import open_checkpoint, verify_checkpoint
 from anyrig.store.commit import committed_steps
-os.setgid(65534); os.setuid(65534)
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
 checkpoint = open_checkpoint(sys.argv[1])
 print(checkpoint.tensor("model/lines").sum(), verify_checkpoint(checkpoint), committed_steps(checkpoint.path.parent))
 """
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every user reach a temporary folder: pytest makes its parents for the owner alone."""
+    for parent in (folder, *folder.parents):
+        if parent != Path(tempfile.gettempdir()) and parent.is_relative_to(tempfile.gettempdir()):
+            parent.chmod(0o755)
 
 
 def as_nobody(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -200,8 +209,7 @@ def as_nobody(program: str, *arguments: str) -> subprocess.CompletedProcess[str]
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Path:
     """A folder that every user can reach."""
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     return tmp_path
 
 

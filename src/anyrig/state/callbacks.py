@@ -3,7 +3,7 @@
 Keras's own callbacks are in a table of the attributes that change during training; any other callback takes part by
 `get_state()`, which returns a dict of JSON values, numpy scalars and arrays, nested as it likes,
 and `set_state(state)`.
-Keys are the class name and the position among callbacks of that class: `EarlyStopping[0]`. A callback with nothing to
+Keys are the class name and the position among callbacks of that class: `EarlyStopping.0`. A callback with nothing to
 keep has no key. Nothing is pickled.
 """
 
@@ -91,7 +91,7 @@ def _keyed(callbacks: Sequence[keras.callbacks.Callback]) -> list[tuple[str, Any
     keyed = []
     for callback in callbacks:
         kind = type(callback).__name__
-        keyed.append((f"{kind}[{counts[kind]}]", callback))
+        keyed.append((f"{kind}.{counts[kind]}", callback))
         counts[kind] += 1
     return keyed
 

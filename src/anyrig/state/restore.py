@@ -111,8 +111,6 @@ def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = Fals
     for item in plan.targets:
         if item.name not in loaded:
             assign(item.variable, arrays[item.name])
-    left = (spec.name for spec in stored if _group(spec.name) not in groups)
-    ignored = {name: _NOT_ASKED.get(_group(name), _NOT_OURS) for name in left}
     return LoadReport(tuple(arrays), ignored, sum(array.nbytes for array in arrays.values()))
 
 

@@ -113,9 +113,10 @@ class Saver:
         restore(stored, self.loop.model)
         arrays: dict[str, dict[str, Any]] = {}
         for name in stored.names:
-            group, *parts = names.split(name)
+            group, _, rest = name.partition("/")
             if group == "callbacks":
-                arrays.setdefault(parts[0], {})["/".join(parts[1:])] = stored.tensor(name)
+                key, _, array = rest.partition("/")
+                arrays.setdefault(names.unescape(key), {})[array] = stored.tensor(name)
         restore_callbacks(self.callbacks, stored.progress["callbacks"], arrays)
         self.loop.model.stop_training = stored.progress["ended_by_callback"]
 
@@ -124,7 +125,7 @@ class Saver:
         loop = self.loop
         captured, states = capture(loop.model), callbacks_state(self.callbacks)
         arrays = [
-            StoredTensor(name=names.join("callbacks", key, name), array=array)
+            StoredTensor(name=f"callbacks/{names.escape(key)}/{name}", array=array)
             for key, held in states.arrays.items()
             for name, array in held.items()
         ]
