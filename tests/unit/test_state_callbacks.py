@@ -17,8 +17,6 @@ from anyrig.state.plainvalues import decode, encode
 from tests.unit.state_models import layers
 
 callbacks = keras.callbacks
-# Keras's own convert_to_numpy, called by its callbacks, is behind numpy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 class Own(callbacks.Callback):

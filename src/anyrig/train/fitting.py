@@ -15,7 +15,7 @@ from anyrig.topology.plan import describe
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
 from anyrig.train.every import Every
-from anyrig.train.identity import identity
+from anyrig.train.identity import identity, without_names
 from anyrig.train.loop import Logs, Loop, Position
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
@@ -146,6 +146,6 @@ def _recipe_of_call(rig: Rig, request: FitRequest, size: int | None, v: int) -> 
 
 def _compile_config(model: keras.Model) -> Any:
     try:
-        return model.get_compile_config()
+        return without_names(model.get_compile_config())
     except Exception:  # noqa: BLE001 - a user's loss or metric that cannot describe itself; its name has to do
         return {"optimizer": type(model.optimizer).__name__, "loss": str(getattr(model.loss, "__name__", model.loss))}

@@ -85,11 +85,12 @@ def _differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
 def _stable_config(model: Any) -> bytes:
     """Return the model's configuration without the automatic names that count up within a process."""
     document = json.loads(model_document(model))
-    return json.dumps(_without_names(document), sort_keys=True).encode()
+    return json.dumps(without_names(document), sort_keys=True).encode()
 
 
-def _without_names(value: Any) -> Any:
+def without_names(value: Any) -> Any:
+    """Return a Keras configuration without graph nodes and names, as automatic names count up within a process."""
     if isinstance(value, dict):
         dropped = ("name", "registered_name", "build_config", "keras_history", "input_layers", "output_layers")
-        return {key: _without_names(item) for key, item in value.items() if key not in dropped}
-    return [_without_names(item) for item in value] if isinstance(value, list) else value
+        return {key: without_names(item) for key, item in value.items() if key not in dropped}
+    return [without_names(item) for item in value] if isinstance(value, list) else value

@@ -22,7 +22,7 @@ from anyrig.train.identity import source_hash
 from anyrig.train.loop import Logs, ValidationStopped, plain
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
-from anyrig.train.step.binding import bind
+from anyrig.train.step.binding import bind_to_predict, bind_to_train, key
 from anyrig.train.step.mergeable import refuse_unmergeable
 from anyrig.train.step.owner import OwnerEngine
 from anyrig.train.step.placement import variables_on
@@ -44,7 +44,7 @@ class Rig:
         self.seed = seed
         self.stop = StopRequest()
         self.sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
-        self._engines: WeakKeyDictionary[keras.Model, tuple[Any, OwnerEngine]] = WeakKeyDictionary()
+        self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, OwnerEngine]]] = WeakKeyDictionary()
         self.plan(None)
 
     def __repr__(self) -> str:
@@ -74,23 +74,34 @@ class Rig:
             self.sources[model] = source
         return model
 
-    def engine(self, model: keras.Model, sample: Any, virtual_replicas: int | None) -> OwnerEngine:
-        """Return the engine that runs `model`, built where it was not yet; `sample` is any batch of its data."""
-        known = self._engines.get(model)
-        if virtual_replicas is None and known is not None:
-            virtual_replicas = known[1].plan.virtual_replicas
+    def build_for(self, model: keras.Model, x: Any) -> None:
+        """Create the variables of a model that waits for its first data, `x`; nothing is done if they are there."""
+        source = self._source(model, x, None, None, _default(x), shuffle=False)
+        self.engine(model, source.sample(), None, predict=True)
+
+    def engine(
+        self, model: keras.Model, sample: Any, virtual_replicas: int | None, *, predict: bool = False
+    ) -> OwnerEngine:
+        """Return the engine that runs `model`, built where it was not yet; `sample` is any batch of its data.
+
+        Without `virtual_replicas` the ones the model was last used with, else one for each device.
+        """
+        known = self._engines.setdefault(model, {})
+        if virtual_replicas is None and known:
+            virtual_replicas = next(iter(known.values()))[1].plan.virtual_replicas
         plan = self.plan(virtual_replicas)
-        v = plan.virtual_replicas
         with variables_on(self.devices):
-            bound = bind(model, sample, v)
-        key = (v, *bound)
-        if known is None or known[0] != key:
-            known = (key, OwnerEngine(plan, model, self.seed))
-            if v > 1:
-                refuse_unmergeable(model, known[1].micro, sample)
-            self._engines[model] = known
-        known[1].read_seeds()
-        return known[1]
+            bind_to_predict(model, sample) if predict else bind_to_train(model, sample, plan.virtual_replicas)
+        # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
+        model.jit_compile = False
+        now = (plan.virtual_replicas, *key(model))
+        if predict not in known or known[predict][0] != now:
+            known[predict] = (now, OwnerEngine(plan, model, self.seed))
+            if not predict and plan.virtual_replicas > 1:
+                refuse_unmergeable(model, known[predict][1].micro, sample)
+        engine = known[predict][1]
+        engine.read_seeds()
+        return engine
 
     def fit(
         self,
@@ -190,7 +201,7 @@ class Rig:
         """Return the model's outputs for every row of `x`, in order, as Keras's `predict` does."""
         rule = _one_batch_rule(batch, batch_size)
         source = self._source(model, x, None, None, rule.global_size or _default(x), shuffle=False)
-        engine = self.engine(model, source.sample(), rule.virtual_replicas)
+        engine = self.engine(model, source.sample(), rule.virtual_replicas, predict=True)
         listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=source.batches_per_epoch())
         listed.on_predict_begin()
         outputs = []

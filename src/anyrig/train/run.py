@@ -61,6 +61,7 @@ class Run:
         self._recipe = recipe
         self._resume = resume
         self._allow_changes = allow_changes
+        self._settled = False
 
     @cached_property
     def rig(self) -> Any:
@@ -70,16 +71,25 @@ class Run:
 
         return Rig(devices=self._devices, precision=self._precision, seed=self._seed)
 
-    @cached_property
+    @property
     def model(self) -> Any:
         """The model: as trained in this process, else with the weights of the newest sound checkpoint, else new."""
-        model = self.rig.build(self._build_model)
+        if not self._settled:
+            self._settled = True
+            self._load_newest()
+        return self._built
+
+    @cached_property
+    def _built(self) -> Any:
+        return self.rig.build(self._build_model)
+
+    def _load_newest(self) -> None:
         stored, _ = newest_sound(self.directory / "checkpoints")
-        if stored is not None and model.built:
+        if stored is not None:
             from anyrig.state.restore import restore
 
-            restore(stored, model, weights_only=True)
-        return model
+            self.rig.build_for(self._built, _columns(self._train_data)[0])
+            restore(stored, self._built, weights_only=True)
 
     def train(self, verbose: int | str = "auto") -> dict[str, list[Any]]:
         """Train to the end of the last epoch and return the history of the whole run.
@@ -87,9 +97,10 @@ class Run:
         SIGTERM or SIGINT saves and raises `Stopped`; a second one ends the process at once.
         """
         x, y, weight = _columns(self._train_data)
+        self._settled = True  # fit compares the run with the stored one before it restores anything
         with stop_on_signals(self.rig.stop):
             self.rig.fit(
-                self.model,
+                self._built,
                 x,
                 y,
                 epochs=self._epochs,
@@ -109,7 +120,7 @@ class Run:
 
     def predict(self, x: Any, **kwargs: Any) -> Any:
         """Return the outputs of `model` for every row of `x`."""
-        return self.rig.predict(self.model, x, **kwargs)
+        return self.rig.predict(self.model, x, **self._with_batch(kwargs))
 
     def evaluate(self, data: Any = None, **kwargs: Any) -> Any:
         """Return loss and metrics of `model` on `data`, (x, y) or a dataset; default: the validation data."""
@@ -119,7 +130,11 @@ class Run:
                 "ANY-RUN-014", "there is no validation data to evaluate on", hint="give data: run.evaluate((x, y))"
             )
         x, y, weight = _columns(data)
-        return self.rig.evaluate(self.model, x, y, sample_weight=weight, **kwargs)
+        return self.rig.evaluate(self.model, x, y, sample_weight=weight, **self._with_batch(kwargs))
+
+    def _with_batch(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Add the run's own batch rule, with which the numbers are those of its validation, unless one is given."""
+        return kwargs if kwargs.keys() & {"batch", "batch_size"} else {**kwargs, "batch": self._batch}
 
 
 def _columns(data: Any) -> tuple[Any, Any, Any]:

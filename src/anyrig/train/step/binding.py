@@ -8,13 +8,11 @@ import keras
 
 from anyrig.errors import UsageError
 
-_OWN_STEPS = ("train_step", "test_step", "predict_step")
 
+def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> None:
+    """Build what training or evaluation needs and is not built yet; `sample` is a batch (x, y, sample_weight) or specs.
 
-def bind(model: keras.Model, sample: Any, virtual_replicas: int) -> tuple[Any, ...]:
-    """Build what is not built yet, check that V can divide it, and return a key that changes when it must be retraced.
-
-    `sample` is a batch (x, y, sample_weight) of the model's data.
+    Raises UsageError by name for what V virtual replicas cannot divide.
     """
     if not model.compiled:
         raise UsageError(
@@ -22,23 +20,34 @@ def bind(model: keras.Model, sample: Any, virtual_replicas: int) -> tuple[Any, .
             f"the model {model.name!r} is not compiled",
             hint="call model.compile(optimizer, loss) in the model function",
         )
-    _refuse_own_steps(model)
+    _refuse_own(model, "train_step", "test_step")
     model._symbolic_build(data_batch=sample)
-    # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
-    model.jit_compile = False
     if virtual_replicas > 1:
         _refuse_undivided(model)
-    trainable = tuple(id(v) for v in model.trainable_variables)
-    return id(model.optimizer), id(model._compile_loss), id(model._compile_metrics), trainable
 
 
-def _refuse_own_steps(model: keras.Model) -> None:
-    for name in _OWN_STEPS:
-        if getattr(type(model), name) is not getattr(keras.Model, name):
+def bind_to_predict(model: keras.Model, sample: Any) -> None:
+    """Build the model's variables if they are not there yet; the model need not be compiled."""
+    _refuse_own(model, "predict_step")
+    if not all(layer.built for layer in model._flatten_layers()):
+        specs = keras.tree.map_structure(lambda leaf: keras.KerasTensor(leaf.shape, leaf.dtype), sample[0])
+        keras.src.backend.compute_output_spec(model, specs)
+
+
+def key(model: keras.Model) -> tuple[Any, ...]:
+    """Return what changes when the traces of a model no longer hold: compiled anew, built further, (un)frozen."""
+    compiled = [getattr(model, name, None) for name in ("optimizer", "_compile_loss", "_compile_metrics")]
+    variables = [*model.trainable_variables, None, *model.non_trainable_variables, *model.metrics_variables]
+    return tuple(map(id, [*compiled, *variables]))
+
+
+def _refuse_own(model: keras.Model, *steps: str) -> None:
+    for step in steps:
+        if getattr(type(model), step) is not getattr(keras.Model, step):
             raise UsageError(
                 "ANY-TRAIN-008",
-                f"{type(model).__name__} has its own {name}, which cannot be divided into virtual replicas",
-                hint="move its work into call() and compute_loss()",
+                f"{type(model).__name__} has its own {step}, which cannot be divided into virtual replicas",
+                hint="move its work into call() and a compiled loss",
             )
 
 

@@ -48,7 +48,7 @@ class MicroBatch:
         seeds = {id(state) for state in self.seed_states}
         self.trainable: list[keras.Variable] = list(model.trainable_variables)
         self.state: list[keras.Variable] = [v for v in model.non_trainable_variables if id(v) not in seeds]
-        self.loss_scale: list[keras.Variable] = _loss_scale_variables(model.optimizer)
+        self.loss_scale: list[keras.Variable] = _loss_scale_variables(getattr(model, "optimizer", None))
         self.metrics = metric_variables(model)
         self.moved: list[tuple[keras.Variable, Rule]] = []
         self.virtual_replicas = virtual_replicas
