@@ -18,7 +18,7 @@ from anyrig.train.step.losses import Share
 from anyrig.train.step.microbatch import MicroBatch, Values
 
 _NOT_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
-_ROWS = 6
+_ROWS = 32  # enough that each half has zeros and ones
 
 
 def refuse_unmergeable(model: keras.Model, micro: MicroBatch, sample: Any) -> None:
