@@ -40,7 +40,10 @@ class JsonLines:
     """A sink that appends one line of JSON for each event, and flushes it so that a killed run keeps its events."""
 
     def __init__(self, path: Path) -> None:
+        cut_short = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
         self._file: IO[str] = path.open("a", encoding="utf-8")
+        if cut_short:
+            self._file.write("\n")
 
     def __call__(self, event: Event) -> None:
         """Append `event`."""
@@ -61,9 +64,16 @@ class JsonLines:
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return the events in a file that `JsonLines` wrote; a last line that a kill cut short is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    """Return the events in a file that `JsonLines` wrote; a line that a kill cut short is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            found.append(event)
+    return found
 
 
 def _plain(value: object) -> object:

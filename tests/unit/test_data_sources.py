@@ -84,16 +84,16 @@ def test_each_epoch_of_a_dataset_has_its_own_order() -> None:
 def test_a_shuffle_without_seed_cannot_be_carried_on() -> None:
     tf.random.set_seed(None)
     with pytest.raises(UsageError, match="without a seed"):
-        DatasetSource(shuffled(), batch=None, batched=True).refuse_random_order()
-    DatasetSource(shuffled(seed=0), batch=None, batched=True).refuse_random_order()
-    DatasetSource(tf.data.Dataset.range(3).batch(2), batch=None, batched=True).refuse_random_order()
+        DatasetSource(shuffled(), batch=None, batched=True).refuse_random_order(0)
+    DatasetSource(shuffled(seed=0), batch=None, batched=True).refuse_random_order(0)
+    DatasetSource(tf.data.Dataset.range(3).batch(2), batch=None, batched=True).refuse_random_order(0)
 
 
 def test_an_order_that_is_gone_is_refused() -> None:
     source = DatasetSource(shuffled(seed=5), batch=None, batched=True)
     assert [values(source.batches(epoch)) for epoch in range(3)] == straight(3)
     with pytest.raises(UsageError, match="iterated 3 times"):
-        next(source.batches(1))
+        source.refuse_random_order(1)
 
 
 @pytest.mark.parametrize("size", [3, 5])
@@ -101,6 +101,24 @@ def test_a_batch_size_that_disagrees_with_the_dataset_is_refused(size: int) -> N
     source = DatasetSource(tf.data.Dataset.range(11).batch(4), batch=size, batched=True)
     with pytest.raises(UsageError, match="batches of 4 rows"):
         list(source.batches(0))
+
+
+@pytest.mark.parametrize("shape", ["repeat", "concatenate"])
+def test_U04_inner_shuffles_are_where_they_would_be(shape: str) -> None:
+    def make() -> DatasetSource:
+        inner = tf.data.Dataset.range(7).shuffle(7, seed=5)
+        whole = inner.repeat(2) if shape == "repeat" else inner.concatenate(tf.data.Dataset.range(5).shuffle(5, seed=6))
+        return DatasetSource(whole.batch(4), batch=None, batched=True)
+
+    straight, resumed = make(), make()
+    epochs = [values(straight.batches(epoch)) for epoch in range(3)]
+    assert values(resumed.batches(2, 1)) == epochs[2][1:]
+
+
+def test_elements_that_are_not_rows_of_one_shape_are_refused() -> None:
+    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2)
+    with pytest.raises(UsageError, match="RaggedTensorSpec"):
+        DatasetSource(ragged, batch=None, batched=True).sample()
 
 
 def test_an_unbatched_dataset_is_batched() -> None:

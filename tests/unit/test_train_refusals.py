@@ -103,6 +103,48 @@ class Absolute(Largest):
         self.value.assign_add(keras.ops.sum(keras.ops.abs(y_true)))
 
 
+class Rows(layers.Layer):
+    """Counts rows, not steps."""
+
+    def build(self, _: Any) -> None:
+        self.rows = self.add_weight(shape=(), dtype="int64", initializer="zeros", trainable=False, name="rows")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            self.rows.assign_add(keras.ops.cast(keras.ops.shape(inputs)[0], "int64"))
+        return inputs
+
+
+class Shrinks(layers.Layer):
+    """Assigns its own weight, besides the optimizer."""
+
+    def build(self, _: Any) -> None:
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, inputs: Any) -> Any:
+        self.scale.assign(self.scale * 0.5)
+        return inputs * self.scale
+
+
+class Hidden(layers.Layer):
+    """Draws from a generator that no layer holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = type("Box", (), {"generator": keras.random.SeedGenerator(1)})
+
+    def call(self, inputs: Any) -> Any:
+        return inputs + keras.random.normal(keras.ops.shape(inputs), seed=self.box.generator)
+
+
+class Sums(layers.Layer):
+    """Adds a loss that is a sum over rows."""
+
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(keras.ops.sum(keras.ops.square(inputs)))
+        return inputs
+
+
 class OwnLoss(keras.Sequential):
     """Computes its loss itself."""
 
@@ -126,6 +168,10 @@ AT_V_ABOVE_ONE = {
     "synchronized": (with_layer(lambda: layers.BatchNormalization(synchronized=True)), "ANY-TRAIN-010", "synchronized"),
     "maximum": (compiled(metrics=[Largest()]), "ANY-TRAIN-011", "'largest'"),
     "correlation": (compiled(metrics=[keras.metrics.PearsonCorrelation()]), "ANY-TRAIN-011", "correlation"),
+    "batch mean": (compiled(metrics=[one_number]), "ANY-TRAIN-011", "one_number"),
+    "rows counted": (with_layer(Rows), "ANY-TRAIN-005", "'rows'"),
+    "added sum": (with_layer(Sums), "ANY-TRAIN-015", "is not what its rows give"),
+    "pairs": (compiled(loss=lambda t, p: keras.ops.square(t - keras.ops.mean(p, 0))), "ANY-TRAIN-015", "divided"),
     "own loss": (compiled(cls=OwnLoss), "ANY-TRAIN-009", "OwnLoss"),
     "one number": (compiled(loss=one_number), "ANY-TRAIN-003", "one number for the whole batch"),
 }
@@ -133,6 +179,8 @@ AT_ANY_V = {
     "tf.Variable": (with_layer(Writes), "ANY-TRAIN-006", "tf.Variable"),
     "no key": (with_layer(Random), "ANY-TRAIN-006", "without a key"),
     "python": (with_layer(Python), "ANY-TRAIN-006", "Python"),
+    "own weight": (with_layer(Shrinks), "ANY-TRAIN-013", "scale"),
+    "hidden generator": (with_layer(Hidden), "ANY-TRAIN-014", "seed_generator"),
     "own step": (compiled(cls=OwnStep), "ANY-TRAIN-008", "train_step"),
     "not compiled": (lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)]), "ANY-TRAIN-007", "compile"),
 }
@@ -157,8 +205,12 @@ def test_refused_by_name_with_one_virtual_replica(what: str) -> None:
 @pytest.mark.parametrize("what", AT_V_ABOVE_ONE)
 def test_one_virtual_replica_does_what_keras_does(what: str) -> None:
     build, _, _ = AT_V_ABOVE_ONE[what]
-    ours, theirs = fit(build, 1, shuffle=False), Rig(1).build(build)
-    theirs.fit(X, Y, batch_size=6, shuffle=False, verbose=0)
+    rig = Rig(1)
+    ours, theirs = rig.build(build), rig.build(build)
+    found = rig.fit(ours, X, Y, batch=anyrig.Batch(global_size=6, virtual_replicas=1), shuffle=False, verbose=0).history
+    expected = theirs.fit(X, Y, batch_size=6, shuffle=False, verbose=0).history
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
     for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

@@ -97,6 +97,17 @@ class Do(keras.callbacks.Callback):
             self.act()
 
 
+class Masks(keras.layers.Layer):
+    """Holds a constant of minus infinity, as attention masks do."""
+
+    def build(self, _: Any) -> None:
+        infinite = keras.initializers.Constant(-np.inf)
+        self.mask = self.add_weight(shape=(2,), initializer=infinite, trainable=False, name="mask")
+
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
 def test_the_straight_run(straight: Path) -> None:
     assert steps(straight) == [3, 6, 9]
     assert kinds(straight) == ["start", *["epoch", "save"] * 3, "end"]
@@ -130,7 +141,7 @@ def test_U06_a_damaged_checkpoint_is_set_aside_and_the_one_before_takes_its_plac
     make(two_epochs).train(verbose=2)
     out = capsys.readouterr().out
     assert "step-000000006 cannot be used and was set aside" in out
-    assert "at step 3 " in out
+    assert "at step 3, after epoch 1 of 3" in out
     assert newest(two_epochs).state_digest == newest(straight).state_digest
 
 
@@ -155,7 +166,7 @@ def test_U04_stopped_by_a_signal_anywhere_and_carried_on(
     straight: Path, tmp_path: Path, hook: str, at: int, step: int
 ) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with pytest.raises(anyrig.Stopped, match=f"stopped by SIGTERM: saved .* at step {step} ") as stopped:
+    with pytest.raises(anyrig.Stopped, match=f"stopped by SIGTERM: saved .* at step {step}, ") as stopped:
         train(tmp_path / "run", callbacks=[Do(hook, at, lambda: os.kill(os.getpid(), signal.SIGTERM))])
     assert stopped.value.exit_code == 75
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
@@ -203,7 +214,7 @@ CHANGED: dict[str, tuple[dict[str, Any], str, str]] = {
     "recipe": ({"seed": 1}, "recipe", "recipe: seed: 0 -> 1"),
     "batch": ({"batch": anyrig.Batch(global_size=4, virtual_replicas=2)}, "recipe", "batch.global_size: 8 -> 4"),
     "rows": ({"train": (X[:-1], Y[:-1])}, "data", "data: rows: 22 -> 21"),
-    "values": ({"train": (X, Y + 1)}, "data", "data: sample"),
+    "values": ({"train": (X, Y + 1)}, "data", "data: hash"),
     "model": ({"build_model": lambda: build(7)}, "model", "model: its configuration"),
 }
 
@@ -220,7 +231,7 @@ def test_what_changed_is_listed_and_refused(straight: Path, change: str) -> None
 
 def test_a_change_that_is_allowed_is_told(two_epochs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(two_epochs, train=(X, Y + 1), allow_changes=["data"]).train(verbose=2)
-    assert "changed: data: sample" in capsys.readouterr().out
+    assert "changed: data: hash" in capsys.readouterr().out
     assert steps(two_epochs) == [3, 6, 9]
 
 
@@ -265,6 +276,46 @@ def test_U12_a_new_process_predicts_with_the_newest_checkpoint(straight: Path) -
     trained, opened = train(straight), make(straight)
     assert np.array_equal(opened.predict(X, verbose=0), trained.predict(X, verbose=0))
     assert opened.evaluate(verbose=0)[0] == newest(straight).progress["metrics"]["val_loss"]
+
+
+def test_a_cut_line_of_events_does_not_keep_a_run_from_starting(two_epochs: Path) -> None:
+    log = two_epochs / "events.jsonl"
+    for _ in range(2):
+        log.write_bytes(log.read_bytes() + b'{"time": 1')
+        train(two_epochs)
+    assert kinds(two_epochs)[-1] == "end"
+    assert read_events(log)[-1]["attempt"] == 3
+
+
+def test_B5_a_run_directory_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AnyrigError, match="no longer held by this process"):
+        train(tmp_path / "run", callbacks=[Do("on_train_batch_end", 2, lambda: shutil.rmtree(tmp_path / "run"))])
+
+
+def test_a_constant_of_minus_infinity_is_saved(tmp_path: Path) -> None:
+    def masked() -> keras.Model:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1), Masks()])
+        model.compile("sgd", "mse")
+        return model
+
+    train(tmp_path / "run", epochs=1, build_model=masked)
+    assert steps(tmp_path / "run") == [3]
+
+
+def test_other_validation_data_is_a_change(straight: Path) -> None:
+    with pytest.raises(AnyrigError, match=r"data: validation\.hash"):
+        train(straight, validation=(X, Y + 1))
+
+
+def test_going_on_after_the_end_changed_the_state_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def averaged() -> keras.Model:
+        model = build()
+        model.compile(keras.optimizers.SGD(0.01, use_ema=True), "mse")
+        return model
+
+    train(tmp_path, epochs=1, build_model=averaged)
+    make(tmp_path, epochs=2, build_model=averaged).train(verbose=2)
+    assert "the end of the earlier training changed the state" in capsys.readouterr().out
 
 
 def test_a_stop_without_a_checkpoint_is_told(straight: Path) -> None:

@@ -13,7 +13,8 @@ from anyrig.data.order import EpochOrder
 from anyrig.data.source import Batch
 from anyrig.errors import UsageError
 
-_SAMPLED_ROWS = 64
+_HASHED_BYTES = 256 << 20
+_SAMPLED_ROWS = 1024
 
 
 class ArraySource:
@@ -46,22 +47,23 @@ class ArraySource:
         return keras.tree.map_structure(lambda array: _rows(array, rows), self.data)
 
     def sample(self) -> Batch:
-        """Return the first row as a batch."""
-        return self.take(np.arange(1))
+        """Return the first rows as a batch."""
+        return self.take(np.arange(min(self.global_size, self.rows)))
 
-    def refuse_random_order(self) -> None:
+    def refuse_random_order(self, epoch: int) -> None:
         """Do nothing: the order is fixed by (seed, epoch)."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return rows, the dtypes and shapes, and a hash of up to 64 rows spread over the data."""
-        sample = np.unique(np.linspace(0, self.rows - 1, _SAMPLED_ROWS).astype(np.int64))
-        digest = xxhash.xxh3_128()
+        """Return rows, dtypes, shapes and a hash: of all rows up to 256 MiB, of 1,024 spread rows above that."""
         arrays = keras.tree.flatten(self.data)
+        everything = sum(a.nbytes for a in arrays if a is not None) <= _HASHED_BYTES
+        sample = slice(None) if everything else np.linspace(0, self.rows - 1, _SAMPLED_ROWS).astype(np.int64)
+        digest = xxhash.xxh3_128()
         for array in arrays:
             if array is not None:
                 digest.update(np.ascontiguousarray(array[sample]).tobytes())
         described = [[str(a.dtype), list(a.shape[1:])] for a in arrays if a is not None]
-        return {"rows": self.rows, "arrays": described, "sample": digest.hexdigest()}
+        return {"rows": self.rows, "arrays": described, "hash": digest.hexdigest()}
 
 
 def is_array_like(data: Any) -> bool:

@@ -31,6 +31,13 @@ class DatasetSource:
 
     def sample(self) -> Batch:
         """Return the element specification, from which a model can be built; nothing is read."""
+        for spec in keras.tree.flatten(self.dataset.element_spec):
+            if not isinstance(spec, tf.TensorSpec):
+                raise UsageError(
+                    "ANY-DATA-010",
+                    f"the dataset has elements of type {type(spec).__name__}, which are not rows of one shape",
+                    hint="make them dense: tf.sparse.to_dense, or .to_tensor() of a ragged tensor, in a map",
+                )
         batch: Batch = keras.utils.unpack_x_y_sample_weight(self.dataset.element_spec)
         return batch
 
@@ -58,32 +65,31 @@ class DatasetSource:
         """Return element specification and count; the elements themselves are not read."""
         return {"element_spec": repr(self.dataset.element_spec), "batches": self.batches_per_epoch()}
 
-    def refuse_random_order(self) -> None:
-        """Raise UsageError if the dataset shuffles without a seed: such a run could not be carried on exactly."""
-        if any(int(shuffle._seed) == 0 and int(shuffle._seed2) == 0 for shuffle in _shuffles(self.original)):
+    def refuse_random_order(self, epoch: int) -> None:
+        """Raise UsageError if the dataset shuffles without a seed, or if its order of `epoch` is already past."""
+        shuffles = list(_shuffles(self.original))
+        if any(int(shuffle._seed) == 0 and int(shuffle._seed2) == 0 for shuffle in shuffles):
             raise UsageError(
                 "ANY-DATA-008",
-                "the dataset shuffles without a seed, so a run with checkpoints could not be carried on in the "
-                "same order",
+                "the dataset shuffles without a seed, and a run with checkpoints could not be carried on in that order",
                 hint="give the seed: dataset.shuffle(buffer_size, seed=0)",
+            )
+        made = _iterators_made.get(self.original, 0)
+        if made > epoch and any(shuffle._reshuffle_each_iteration is not False for shuffle in shuffles):
+            raise UsageError(
+                "ANY-DATA-009",
+                f"the dataset was iterated {made} times in this process: its order of epoch {epoch} is gone",
+                hint="create the dataset anew (also for validation), or shuffle with reshuffle_each_iteration=False",
             )
 
     def _make_iterators(self, epoch: int) -> None:
         """Bring the dataset's shuffles to where they are when pass number `epoch` begins."""
         made = _iterators_made.get(self.original, 0)
-        if (
-            made > epoch
-            and epoch > 0
-            and any(s._reshuffle_each_iteration is not False for s in _shuffles(self.original))
-        ):
-            raise UsageError(
-                "ANY-DATA-009",
-                f"the dataset was iterated {made} times in this process; its order of epoch {epoch} cannot be "
-                "had again",
-                hint="create the dataset anew before carrying on, or use shuffle(..., reshuffle_each_iteration=False)",
-            )
         for _ in range(made, epoch):
-            iter(self.dataset)
+            passed = iter(self.dataset)
+            if _is_branched(self.original):  # inner shuffles are only started as the elements are read
+                for _element in passed:
+                    pass
         _iterators_made[self.original] = max(made, epoch) + 1
 
     def _check_rows(self, rows: int, largest: int) -> None:
@@ -99,6 +105,12 @@ class DatasetSource:
 def is_dataset(data: Any) -> bool:
     """Tell whether `data` is a `tf.data.Dataset`."""
     return isinstance(data, tf.data.Dataset)
+
+
+def _is_branched(dataset: Any) -> bool:
+    """Tell whether a part of the dataset is iterated more than once, or after another, in one pass."""
+    upstream = dataset._inputs()
+    return "Repeat" in type(dataset).__name__ or len(upstream) > 1 or any(map(_is_branched, upstream))
 
 
 def _shuffles(dataset: Any) -> Iterator[Any]:

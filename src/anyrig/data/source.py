@@ -24,8 +24,8 @@ class Source(Protocol):
     def batches_per_epoch(self) -> int | None:
         """Return how many global batches an epoch has; None where only the end will tell."""
 
-    def refuse_random_order(self) -> None:
-        """Raise UsageError if the order could not be had again when a run is carried on."""
+    def refuse_random_order(self, epoch: int) -> None:
+        """Raise UsageError if the order could not be had again later, or cannot be had now from `epoch` on."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the data: JSON, compared when a run is resumed."""

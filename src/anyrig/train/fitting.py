@@ -32,7 +32,7 @@ class FitRequest:
     model: keras.Model
     source: Callable[[int | None], Source]
     validation: Callable[[int | None], Source] | None
-    validation_freq: int
+    validation_freq: Any
     batch: Batch
     default_size: int | None
     epochs: int
@@ -50,6 +50,7 @@ def run_fit(
     size, v = _settle_batch(rig, request, progress)
     source = request.source(size)
     engine = rig.engine(model, source.sample(), v)
+    validation = request.validation(size) if request.validation else None
     callbacks = _callbacks(request, model, source)
     loop = Loop(
         engine=engine,
@@ -60,18 +61,21 @@ def run_fit(
         history={name: list(values) for name, values in progress.get("history", {}).items()},
         last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
-        validate=_validator(rig, request, engine, size, callbacks),
+        validate=None if validation is None else _validator(rig, model, engine, validation, callbacks),
         validation_freq=request.validation_freq,
     )
     saver = Saver(rig.stop, session, every, loop, request.callbacks, {"global_size": size, "virtual_replicas": v})
     if session is not None:
-        source.refuse_random_order()
+        source.refuse_random_order(loop.position.epoch)
         recipe = request.recipe or _recipe_of_call(rig, request, size, v)
-        saver.open(identity(recipe, source.fingerprint(), model, rig.sources.get(model)), allowed)
+        data = {**source.fingerprint(), "validation": validation.fingerprint() if validation else None}
+        saver.open(identity(recipe, data, model, rig.sources.get(model)), allowed)
     if request.verbose:
         print(describe(engine.plan, size), flush=True)
         print(*saver.messages, sep="\n", end="\n" if saver.messages else "", flush=True)
+    loop.earlier = rig.earlier(model) if session is None else Position()
     saver.run()
+    rig.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
 
 
@@ -114,15 +118,12 @@ def _callbacks(request: FitRequest, model: keras.Model, source: Source) -> keras
 
 
 def _validator(
-    rig: Rig, request: FitRequest, engine: OwnerEngine, size: int | None, callbacks: keras.callbacks.CallbackList
-) -> Callable[[], Logs] | None:
+    rig: Rig, model: keras.Model, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList
+) -> Callable[[], Logs]:
     """Return a function that evaluates the validation data and leaves the training metrics as they were."""
-    if request.validation is None:
-        return None
-    source = request.validation(size)
 
     def validate() -> Logs:
-        held = [(v, to_array(v)) for v in request.model.metrics_variables]
+        held = [(v, to_array(v)) for v in model.metrics_variables]
         try:
             return rig.test(engine, source, callbacks, stop=True)
         finally:
@@ -136,11 +137,12 @@ def _recipe_of_call(rig: Rig, request: FitRequest, size: int | None, v: int) -> 
     """Describe a fit that was called from Python in the words of a recipe."""
     return {
         "batch": {"global_size": size, "virtual_replicas": v},
-        "compile": _compile_config(request.model),
+        "compile": rig.compiled_as(request.model, _compile_config),
         "epochs": request.epochs,
         "precision": rig.precision,
         "seed": rig.seed,
         "shuffle": request.shuffle,
+        "validation_freq": request.validation_freq,
     }
 
 

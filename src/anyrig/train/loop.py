@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from anyrig.data.source import Batch, Source
+from anyrig.errors import UsageError
 from anyrig.train.step.engine import Engine
 
 Logs = dict[str, Any]
@@ -63,20 +64,24 @@ class Loop:
     callbacks: keras.callbacks.CallbackList
     at_boundary: Callable[[Boundary], None] = lambda boundary: None
     validate: Callable[[], Logs] | None = None
-    validation_freq: int = 1
+    validation_freq: Any = 1
+    earlier: Position = field(default_factory=Position)  # what the model was trained before, in calls of their own
     on_begin: Callable[[], None] = lambda: None
     last_logs: Logs = field(default_factory=dict)
+    _optimizer: Any = None
     _seen: LogsOfEpoch = field(default_factory=LogsOfEpoch)
 
     def run(self) -> None:
         """Train to the end; `at_boundary` may end it earlier by raising."""
         self.model.stop_training = False
+        self._optimizer = self.model.optimizer
         self.callbacks.callbacks.append(self._seen)
         self.callbacks.on_train_begin()
         if self.position.batch:
             self.callbacks.on_epoch_begin(self.position.epoch)
         self.on_begin()
-        while self.position.epoch < self.epochs and not self.model.stop_training:
+        # A stop asked for in an epoch that is not finished ends that epoch first.
+        while self.position.epoch < self.epochs and (self.position.batch or not self.model.stop_training):
             self._epoch()
         optimizer = self.model.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer) and self.position.epoch:
@@ -88,9 +93,10 @@ class Loop:
         if self.position.batch == 0:
             self.model.reset_metrics()
             self.callbacks.on_epoch_begin(epoch)
-        self._batches()
+        if not self.model.stop_training:
+            self._batches()
         logs = plain(self.model.get_metrics_result())
-        if self.validate is not None and (epoch + 1) % self.validation_freq == 0:
+        if self.validate is not None and self.model._should_eval(epoch, self.validation_freq):
             try:
                 logs |= {f"val_{name}": value for name, value in self.validate().items()}
             except ValidationStopped:
@@ -104,9 +110,16 @@ class Loop:
         self.at_boundary(Boundary("epoch"))
 
     def _batches(self) -> None:
-        for batch, ends in _with_last(self.source.batches(self.position.epoch, self.position.batch)):
+        epoch = self.earlier.epoch + self.position.epoch
+        for batch, ends in _with_last(self.source.batches(epoch, self.position.batch)):
+            if self.model.optimizer is not self._optimizer:
+                raise UsageError(
+                    "ANY-TRAIN-016",
+                    "the model was compiled anew while it was being trained",
+                    hint="let the fit end, compile, and call fit again",
+                )
             self.callbacks.on_train_batch_begin(self.position.batch)
-            logs = self.engine.train(batch, self.position.step)
+            logs = self.engine.train(batch, self.earlier.step + self.position.step)
             self.position.step += 1
             self.position.batch += 1
             self.position.rows += int(keras.tree.flatten(batch[0])[0].shape[0])
@@ -115,6 +128,8 @@ class Loop:
             self.at_boundary(Boundary("batch", last_batch=last))
             if last:
                 return
+        if self.position.batch == 0:
+            raise UsageError("ANY-DATA-003", "the data has no rows", hint="give at least one row")
 
 
 def plain(logs: Logs) -> Logs:

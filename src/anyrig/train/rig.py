@@ -15,13 +15,13 @@ from anyrig.data.dataset import DatasetSource, is_dataset
 from anyrig.data.source import Source
 from anyrig.errors import UsageError
 from anyrig.topology.devices import configure
-from anyrig.topology.plan import DevicePlan, describe, device_plan
+from anyrig.topology.plan import DevicePlan, count, device_plan, short_name
 from anyrig.train.batch import Batch
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.identity import source_hash
-from anyrig.train.loop import Logs, ValidationStopped, plain
+from anyrig.train.loop import Logs, Position, ValidationStopped, plain
 from anyrig.train.session import Session
-from anyrig.train.signals import StopRequest
+from anyrig.train.signals import StopRequest, stop_on_signals
 from anyrig.train.step.binding import bind_to_predict, bind_to_train, key
 from anyrig.train.step.mergeable import refuse_unmergeable
 from anyrig.train.step.owner import OwnerEngine
@@ -44,11 +44,14 @@ class Rig:
         self.seed = seed
         self.stop = StopRequest()
         self.sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
+        self._trained: WeakKeyDictionary[keras.Model, Position] = WeakKeyDictionary()
+        self._compiled: WeakKeyDictionary[keras.Model, tuple[int, Any]] = WeakKeyDictionary()
         self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, OwnerEngine]]] = WeakKeyDictionary()
         self.plan(None)
 
     def __repr__(self) -> str:
-        return describe(self.plan(None))
+        kind = ", ".join(short_name(device) for device in self.devices)
+        return f"Rig of {count(len(self.devices), 'device')} ({kind}), precision float32, seed {self.seed}"
 
     def plan(self, virtual_replicas: int | None) -> DevicePlan:
         """Return the device plan for V virtual replicas (None: one for each device)."""
@@ -78,6 +81,21 @@ class Rig:
         """Create the variables of a model that waits for its first data, `x`; nothing is done if they are there."""
         source = self._source(model, x, None, None, _default(x), shuffle=False)
         self.engine(model, source.sample(), None, predict=True)
+
+    def earlier(self, model: keras.Model) -> Position:
+        """Return what `model` was trained in earlier calls of fit, so that a new one has other orders and masks."""
+        return self._trained.get(model, Position())
+
+    def remember(self, model: keras.Model, earlier: Position, done: Position) -> None:
+        """Add a call of fit to what `earlier` returns."""
+        self._trained[model] = Position(step=earlier.step + done.step, epoch=earlier.epoch + done.epoch)
+
+    def compiled_as(self, model: keras.Model, describe: Callable[[keras.Model], Any]) -> Any:
+        """Return how `model` was compiled, as first seen: callbacks change the learning rate in its optimizer later."""
+        known = self._compiled.get(model)
+        if known is None or known[0] != id(model.optimizer):
+            known = self._compiled[model] = (id(model.optimizer), describe(model))
+        return known[1]
 
     def engine(
         self, model: keras.Model, sample: Any, virtual_replicas: int | None, *, predict: bool = False
@@ -116,20 +134,23 @@ class Rig:
         shuffle: bool = True,
         sample_weight: Any = None,
         validation_batch_size: int | None = None,
-        validation_freq: int = 1,
+        validation_freq: Any = 1,
         *,
         batch: Batch | None = None,
         resume: str = "never",
         allow_changes: Collection[str] = (),
         recipe: dict[str, Any] | None = None,
+        **later: Any,
     ) -> keras.callbacks.History:
         """Train `model` for `epochs` epochs in all; arguments and result as in Keras's `fit`.
 
         `batch` says rows per step and virtual replicas; without it `batch_size` (default 32) or a batched dataset's own
         size is the global batch. With an `anyrig.Checkpoint` among the callbacks the state is saved, and `resume`
         ("auto", "never", "must") says whether to go on from its newest sound checkpoint; `allow_changes` names what may
-        differ from it ("data", "model", "recipe"). `recipe` replaces the description of this call that is stored.
+        differ from it ("data", "model", "recipe"). SIGTERM and SIGINT then finish the step, save and raise `Stopped`; a
+        second one ends the process at once. `recipe` replaces the description of this call that is stored.
         """
+        refuse_later(later)
         checkpoint, others = checkpoint_among(callbacks)
         request = FitRequest(
             model=model,
@@ -144,11 +165,14 @@ class Rig:
             recipe=recipe,
             shuffle=shuffle,
         )
-        self.stop.clear()
-        if checkpoint is None:
-            return run_fit(self, request, None, None, ())
-        with Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep) as session:
-            return run_fit(self, request, session, checkpoint.interval, allow_changes)
+        try:
+            if checkpoint is None:
+                return run_fit(self, request, None, None, ())
+            session = Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep)
+            with stop_on_signals(self.stop), session:
+                return run_fit(self, request, session, checkpoint.interval, allow_changes)
+        finally:
+            self.stop.clear()
 
     def evaluate(
         self,
@@ -235,6 +259,17 @@ class Rig:
                 hint="give arrays (or lists, dicts of arrays) or a tf.data.Dataset",
             )
         return ArraySource(x, y, weight, global_size=size or KERAS_BATCH_SIZE, shuffle=shuffle, seed=self.seed)
+
+
+def refuse_later(given: dict[str, Any]) -> None:
+    """Raise UsageError for arguments of Keras's fit that this version does not have, and for unknown ones."""
+    for name in given:
+        known = name in ("class_weight", "initial_epoch", "steps_per_epoch", "validation_split", "validation_steps")
+        raise UsageError(
+            "ANY-RUN-015",
+            f"fit: {name} is {'not available in this version' if known else 'no argument of fit'}",
+            hint="leave it out" + ("; class weights can be given as sample_weight" if name == "class_weight" else ""),
+        )
 
 
 def _default(x: Any) -> int | None:

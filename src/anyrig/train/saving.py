@@ -15,16 +15,18 @@ import keras
 from anyrig import names
 from anyrig.environment import environment
 from anyrig.errors import Stopped
+from anyrig.positions import describe_position
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
 from anyrig.state.capture import Captured, capture
 from anyrig.state.restore import restore
+from anyrig.state.walk import model_variables
 from anyrig.store.digest import state_digest_of
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
 from anyrig.train.every import Every
 from anyrig.train.identity import refuse_changes
 from anyrig.train.loop import Boundary, Loop, Position
-from anyrig.train.session import Session
+from anyrig.train.session import Session, not_finite
 from anyrig.train.signals import StopRequest
 
 
@@ -49,11 +51,16 @@ class Saver:
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
         self._saved: tuple[str, Position] | None = None
+        self._before_end: tuple[str, Position] | None = None
 
     def open(self, identity: Mapping[str, Any], allowed: Collection[str]) -> None:
         """Compare the run with the stored one and restore the stored state, if there is one."""
         assert self.session is not None
         self.identity = dict(identity)
+        frozen = {id(v) for v in self.loop.model.non_trainable_variables}
+        constant = [item.name for item in model_variables(self.loop.model) if id(item.variable) in frozen]
+        self.session.constant_not_finite = not_finite(capture(self.loop.model).tensors) & frozenset(constant)
+        self.messages += [f"not kept when the run is carried on: {line}" for line in self._unsupported()]
         self.messages += [f"{r.name} cannot be used and was set aside: {r.reason}" for r in self.session.rejected]
         if self.session.stored is None:
             self.session.events.emit("start", **self.settled)
@@ -62,13 +69,15 @@ class Saver:
         restore(self.session.stored, self.loop.model)
         self.loop.engine.read_seeds()
         position = self.loop.position
-        self._saved = self.session.stored.state_digest, replace(position)
+        self._saved = self._before_end = self.session.stored.state_digest, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
-        self.messages.append(
-            f"resuming {self.session.directory} at step {position.step:,} (epoch {position.epoch + 1}, batch "
-            f"{position.batch})"
-        )
-        if self._finished() or self.session.progress["ended_by_callback"]:
+        self.messages.append(f"resuming {self.session.directory} at {self._where()}")
+        if self.session.progress["changed_at_end"] and not self._ended():
+            self.messages.append(
+                "the end of the earlier training changed the state (best weights restored, averages taken over): "
+                "going on from that is not what training for all epochs at once would have given"
+            )
+        if self._ended():
             self.messages.append(f"nothing is left to train: {position.epoch} of {self.loop.epochs} epochs are done")
         self.session.events.emit("resume", changed=differences, **asdict(position))
 
@@ -88,6 +97,8 @@ class Saver:
     def at_boundary(self, boundary: Boundary) -> None:
         """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""
         self._emit_epoch(boundary)
+        if boundary.kind == "epoch" and self._finished():
+            self._before_end = self._present(capture(self.loop.model))
         stopping = self.stop.requested and not (boundary.kind == "epoch" and self._finished())
         if self.session is not None and (stopping or self._due(boundary)):
             self._save(boundary.kind)
@@ -105,6 +116,14 @@ class Saver:
     def _finished(self) -> bool:
         return self.loop.position.epoch >= self.loop.epochs or self.loop.model.stop_training
 
+    def _ended(self) -> bool:
+        """Tell whether the stored run is at its end: all epochs done, or ended by a callback after an epoch."""
+        progress = self.session.progress if self.session is not None else {}
+        return self._finished() or (progress["stop_training"] and not self.loop.position.batch)
+
+    def _unsupported(self) -> list[str]:
+        return callbacks_state(self.callbacks).unsupported
+
     def _restore_again(self) -> None:
         """Let the stored state win over what callbacks set when training began, and give callbacks their own state."""
         stored = self.session.stored if self.session is not None else None
@@ -118,7 +137,7 @@ class Saver:
                 key, _, array = rest.partition("/")
                 arrays.setdefault(names.unescape(key), {})[array] = stored.tensor(name)
         restore_callbacks(self.callbacks, stored.progress["callbacks"], arrays)
-        self.loop.model.stop_training = stored.progress["ended_by_callback"]
+        self.loop.model.stop_training = stored.progress["stop_training"]
 
     def _save(self, boundary: str) -> None:
         assert self.session is not None
@@ -138,9 +157,8 @@ class Saver:
                 "updates": _updates(loop.model),
                 "position": asdict(loop.position),
                 "boundary": boundary,
-                "ended_by_callback": boundary != "batch"
-                and loop.model.stop_training
-                and loop.position.epoch < loop.epochs,
+                "changed_at_end": boundary == "end" and self._saved != self._before_end,
+                "stop_training": bool(loop.model.stop_training),
                 "epochs": loop.epochs,
                 "metrics": loop.last_logs,
                 "history": loop.history,
@@ -149,20 +167,28 @@ class Saver:
             },
             documents=captured.documents,
             assets=captured.assets,
-            record={"run": self.identity, "numeric": numeric_settings(), "environment": environment()},
+            record={
+                "run": self.identity,
+                "inputs": keras.tree.map_structure(_specification, loop.source.sample()[0]),
+                "numeric": numeric_settings(),
+                "environment": environment(),
+            },
         )
 
     def _present(self, captured: Captured) -> tuple[str, Position]:
         position = self.loop.position
         return state_digest_of(captured.tensors, position.step), replace(position)
 
+    def _where(self) -> str:
+        position = self.loop.position
+        return f"step {position.step:,}, {describe_position(position.epoch, position.batch, self.loop.epochs)}"
+
     def _emit_epoch(self, boundary: Boundary) -> None:
         if self.session is not None and boundary.kind == "epoch":
             self.session.events.emit("epoch", **asdict(self.loop.position), metrics=self.loop.last_logs)
 
     def _raise_stopped(self) -> None:
-        position, reason = self.loop.position, self.stop.reason
-        where = f"step {position.step:,} (epoch {position.epoch + 1}, batch {position.batch})"
+        position, reason, where = self.loop.position, self.stop.reason, self._where()
         if self.session is None:
             raise Stopped(
                 "ANY-RUN-013",
@@ -175,6 +201,11 @@ class Saver:
             f"stopped by {reason}: saved {self.session.directory} at {where}",
             hint="start it again the same way, on any number of devices, to go on",
         )
+
+
+def _specification(leaf: Any) -> dict[str, Any]:
+    """Return shape and dtype of one input, from which a model that is not built yet can be built without its data."""
+    return {"shape": [None, *leaf.shape[1:]], "dtype": keras.backend.standardize_dtype(leaf.dtype)}
 
 
 def _updates(model: keras.Model) -> int:

@@ -46,13 +46,15 @@ class Session:
         self.keep = keep
         self.stored: Checkpoint | None = None
         self.rejected: list[Rejected] = []
+        self.constant_not_finite: frozenset[str] = frozenset()  # names that were so before training: masks of -inf
+        self._lock = RunLock(self.directory)
         self._open = ExitStack()
         self.events = Events()
 
     def __enter__(self) -> Self:
         prepare_run_directory(self.directory)
         with ExitStack() as stack:
-            stack.enter_context(RunLock(self.directory))
+            stack.enter_context(self._lock)
             sweep_partials(self.checkpoints)
             self._find_stored()
             self._settle_numerics()
@@ -83,7 +85,8 @@ class Session:
         record: Mapping[str, Any],
     ) -> Checkpoint:
         """Commit one state and apply retention; a state with numbers that are not finite is refused."""
-        refuse_not_finite(tensors, step)
+        refuse_not_finite(tensors, step, self.constant_not_finite)
+        self._lock.check()
         started = time.perf_counter()
         saved = write_checkpoint(
             self.checkpoints,
@@ -147,17 +150,22 @@ def stored_numerics(directory: str | os.PathLike[str]) -> dict[str, Any]:
     return numeric if isinstance(numeric, dict) else {}
 
 
-def refuse_not_finite(tensors: Sequence[StoredTensor], step: int) -> None:
-    """Raise if weights or optimizer hold NaN or infinity: such a state is never committed by training."""
-    for tensor in tensors:
-        if tensor.name.startswith(("model/", "optimizer/", "ema/")) and not _finite(tensor.array):
-            raise AnyrigError(
-                "ANY-RUN-008",
-                f"{tensor.name} is not finite at step {step}, so this state is not saved; earlier checkpoints "
-                "are as they were",
-                hint="lower the learning rate or clip gradients (clipnorm=1.0) and start the run again from its last "
-                "checkpoint",
-            )
+def not_finite(tensors: Sequence[StoredTensor]) -> frozenset[str]:
+    """Return the names of weights and optimizer state that hold NaN or infinity."""
+    trained = (tensor for tensor in tensors if tensor.name.startswith(("model/", "optimizer/", "ema/")))
+    return frozenset(tensor.name for tensor in trained if not _finite(tensor.array))
+
+
+def refuse_not_finite(tensors: Sequence[StoredTensor], step: int, constant: frozenset[str] = frozenset()) -> None:
+    """Raise if weights or optimizer have come to hold NaN or infinity: such a state is never committed by training."""
+    found = sorted(not_finite(tensors) - constant)
+    if found:
+        raise AnyrigError(
+            "ANY-RUN-008",
+            f"{found[0]} is not finite at step {step}, so this state is not saved; earlier checkpoints "
+            "are as they were",
+            hint="lower the learning rate or clip gradients (clipnorm=1.0), and start again",
+        )
 
 
 def _finite(array: np.ndarray[Any, Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 
 
 def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> None:
@@ -21,7 +21,12 @@ def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> Non
             hint="call model.compile(optimizer, loss) in the model function",
         )
     _refuse_own(model, "train_step", "test_step")
-    model._symbolic_build(data_batch=sample)
+    try:
+        model._symbolic_build(data_batch=sample)
+    except AnyrigError:
+        raise
+    except Exception as error:  # the model's own code, or Keras on shapes that do not fit
+        raise _misfit(model, sample, error) from error
     if virtual_replicas > 1:
         _refuse_undivided(model)
 
@@ -32,6 +37,35 @@ def bind_to_predict(model: keras.Model, sample: Any) -> None:
     if not all(layer.built for layer in model._flatten_layers()):
         specs = keras.tree.map_structure(lambda leaf: keras.KerasTensor(leaf.shape, leaf.dtype), sample[0])
         keras.src.backend.compute_output_spec(model, specs)
+
+
+def _misfit(model: keras.Model, sample: Any, error: Exception) -> UsageError:
+    text = str(error).strip().strip("'").partition("\n")[0]
+    parts = [f"  {label}: {_shapes(part)}" for label, part in zip(("x", "y", "sample_weight"), sample, strict=True)]
+    model_lines = [f"  model {kind}: {_shapes(getattr(model, kind, None) or None)}" for kind in ("inputs", "outputs")]
+    labels = keras.tree.flatten(sample[1])
+    integers = any(label is not None and keras.backend.is_int_dtype(label.dtype) for label in labels)
+    return UsageError(
+        "ANY-TRAIN-012",
+        "\n".join(
+            ["the model, its loss and the data do not fit together", *parts, *model_lines, f"  Keras says: {text}"]
+        ),
+        hint="compare the shapes; --debug shows where in the model"
+        + ("; integer labels need a loss such as sparse_categorical_crossentropy" if integers else ""),
+    )
+
+
+def _shapes(part: Any) -> str:
+    """Return shapes and dtypes in the structure of `part`, the rows left open."""
+    if part is None:
+        return "none"
+    described = keras.tree.map_structure(
+        lambda leaf: (
+            f"{keras.backend.standardize_dtype(leaf.dtype)} ({', '.join(['rows', *map(str, leaf.shape[1:])])})"
+        ),
+        part,
+    )
+    return str(described).replace("'", "").replace('"', "")
 
 
 def key(model: keras.Model) -> tuple[Any, ...]:

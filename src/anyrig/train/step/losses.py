@@ -27,19 +27,21 @@ class Share(NamedTuple):
 
 
 @contextmanager
-def losses_of_share(model: keras.Model, share: Share) -> Iterator[None]:
+def losses_of_share(model: keras.Model, share: Share) -> Iterator[list[tf.Tensor]]:
     """Make every compiled loss that is not a mean over rows count as if rows were its denominator.
 
-    Inside, `model.compute_loss(...) * share.rows` is the micro-batch's part of the loss of the global batch.
+    Inside, `model.compute_loss(...) * share.rows` is the micro-batch's part of the loss of the global batch; the list
+    gets the value of each compiled loss, which times `share.rows` is its part.
     """
+    values: list[tf.Tensor] = []
     compiled = model._compile_loss
     if compiled is None:
-        yield
+        yield values
         return
     original = compiled._flat_losses
-    compiled._flat_losses = [entry._replace(loss=_SharedLoss(entry.loss, share)) for entry in original]
+    compiled._flat_losses = [entry._replace(loss=_SharedLoss(entry.loss, share, values)) for entry in original]
     try:
-        yield
+        yield values
     finally:
         compiled._flat_losses = original
 
@@ -47,12 +49,17 @@ def losses_of_share(model: keras.Model, share: Share) -> Iterator[None]:
 class _SharedLoss:
     """A compiled loss whose value is scaled from its own denominator to rows."""
 
-    def __init__(self, loss: keras.losses.Loss, share: Share) -> None:
+    def __init__(self, loss: keras.losses.Loss, share: Share, values: list[tf.Tensor]) -> None:
         self.loss = loss
         self.share = share
+        self.values = values
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         self._refuse_unknown_denominator(y_true, y_pred)
+        self.values.append(self._value(y_true, y_pred, sample_weight))
+        return self.values[-1]
+
+    def _value(self, y_true: Any, y_pred: Any, sample_weight: Any) -> tf.Tensor:
         value = self.loss(y_true, y_pred, sample_weight)
         reduction = self.loss.reduction
         if reduction in _MEAN or (reduction == "mean_with_sample_weight" and sample_weight is None):
@@ -61,7 +68,7 @@ class _SharedLoss:
             return value / tf.cast(self.share.rows, value.dtype)
         if keras.tree.is_nested(sample_weight):
             raise _unknown_denominator(self.loss, "has one sample_weight for each output")
-        weight = tf.reduce_sum(tf.cast(sample_weight, tf.float32)) / self.share.total_weight
+        weight = tf.math.divide_no_nan(tf.reduce_sum(tf.cast(sample_weight, tf.float32)), self.share.total_weight)
         return value * tf.cast(weight / self.share.rows, value.dtype)
 
     def _refuse_unknown_denominator(self, y_true: Any, y_pred: Any) -> None:
@@ -69,9 +76,9 @@ class _SharedLoss:
             raise _unknown_denominator(self.loss, "has its own __call__")
         if self.loss.reduction in (None, "none"):
             raise _unknown_denominator(self.loss, "is not reduced to one number (reduction=None)")
-        if any(getattr(leaf, "_keras_mask", None) is not None for leaf in keras.tree.flatten(y_pred)):
-            raise _unknown_denominator(self.loss, "is averaged over the positions that a mask leaves")
         values = self.loss.call(*(keras.ops.convert_to_tensor(t, dtype=self.loss.dtype) for t in (y_true, y_pred)))
+        if any(getattr(leaf, "_keras_mask", None) is not None for leaf in [values, *keras.tree.flatten(y_pred)]):
+            raise _unknown_denominator(self.loss, "is averaged over the positions that a mask leaves")
         if values.shape.rank == 0:
             raise _unknown_denominator(self.loss, "returns one number for the whole batch, averaged its own way")
 

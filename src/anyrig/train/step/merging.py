@@ -7,7 +7,8 @@ State with no known rule is refused by name, never averaged or dropped in silenc
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import keras
@@ -33,14 +34,18 @@ def merge_rule(layer: keras.layers.Layer, variable: str, rule: Rule) -> None:
     _declared.setdefault(layer, {})[variable] = rule
 
 
-def rule_for(model: keras.Model, variable: keras.Variable, virtual_replicas: int) -> Rule:
-    """Return the rule for a variable that the micro-batch assigned; an error if there is none and V > 1."""
+def rule_for(model: keras.Model, variable: keras.Variable, virtual_replicas: int, *, from_data: bool) -> Rule:
+    """Return the rule for a variable that the micro-batch assigned; an error if there is none and V > 1.
+
+    `from_data`: its new value depends on the rows, so that virtual replica 0 alone does not know it.
+    """
     layer = _layer_of(model, variable)
     if layer is not None and variable.name in _declared.get(layer, {}):
         return _declared[layer][variable.name]
     if isinstance(layer, _MEAN_LAYERS) and keras.backend.is_float_dtype(variable.dtype):
         return "mean"
-    if isinstance(layer, _FIRST_LAYERS) or not keras.backend.is_float_dtype(variable.dtype) or virtual_replicas == 1:
+    known = isinstance(layer, _FIRST_LAYERS) or not keras.backend.is_float_dtype(variable.dtype)
+    if virtual_replicas == 1 or (known and not from_data):
         return "first"
     owner = f"{type(layer).__name__} {layer.name!r}" if layer is not None else "the model"
     raise UsageError(
@@ -49,6 +54,38 @@ def rule_for(model: keras.Model, variable: keras.Variable, virtual_replicas: int
         "virtual replicas is not known",
         hint=f"declare it: anyrig.merge_rule(layer, {variable.name!r}, 'mean'), 'sum' or 'first'; or use "
         "virtual_replicas=1",
+    )
+
+
+def depends_on(tensor: tf.Tensor, sources: Sequence[Any]) -> bool:
+    """Tell whether a tensor of the graph being traced is computed from any of `sources`."""
+    if not hasattr(tensor, "graph"):
+        return False
+    wanted = {id(source.op) for source in sources if hasattr(source, "graph")}
+    pending, seen = [tensor.op], set()
+    while pending:
+        operation = pending.pop()
+        if id(operation) in wanted:
+            return True
+        if id(operation) not in seen:
+            seen.add(id(operation))
+            pending += [given.op for given in operation.inputs]
+    return False
+
+
+def refuse_write(model: keras.Model, variable: keras.Variable) -> UsageError:
+    """Return the error for a variable that the model assigns while training, but that no layer state holds."""
+    if any(variable is own for own in model.trainable_variables):
+        return UsageError(
+            "ANY-TRAIN-013",
+            f"the model assigns its own trainable weight {variable.path!r} while training, besides the optimizer",
+            hint="use a constraint (kernel_constraint=...) or a callback; SpectralNormalization is not available yet",
+        )
+    return UsageError(
+        "ANY-TRAIN-014",
+        f"the model assigns {variable.path!r} while training, but no layer of it holds this variable, and its value "
+        "would be lost",
+        hint="make it (or its SeedGenerator) an attribute of a layer, in __init__ or build",
     )
 
 

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from anyrig.train.step.losses import Share, losses_of_share
-from anyrig.train.step.merging import Rule, contribution, rule_for
+from anyrig.train.step.merging import Rule, contribution, depends_on, refuse_write, rule_for
 
 
 class Values(NamedTuple):
@@ -23,6 +23,7 @@ class Values(NamedTuple):
     trainable: list[tf.Tensor]
     state: list[tf.Tensor]
     loss_scale: list[tf.Tensor]
+    metrics: list[tf.Tensor]
 
 
 class Parts(NamedTuple):
@@ -31,7 +32,21 @@ class Parts(NamedTuple):
     loss: tf.Tensor  # scalar: this micro-batch's part of the loss of the global batch
     gradients: list[Any]  # for each trainable variable: a tensor, IndexedSlices, or None where the loss does not reach
     moved: list[tf.Tensor]  # contributions to the state that was assigned, in the order of `MicroBatch.moved`
-    metrics: list[tf.Tensor]  # what each metric variable gained, starting from zero
+    metrics: list[tf.Tensor]  # what each metric variable gained from zero; with one virtual replica, its new value
+    losses: list[tf.Tensor]  # its part of each compiled loss, where Keras tracks several; one virtual replica has none
+
+
+class RecordingScope(keras.StatelessScope):
+    """A `StatelessScope` that also remembers which variables were assigned."""
+
+    def __init__(self, mapping: Sequence[tuple[keras.Variable, tf.Tensor]], *, collect_losses: bool) -> None:
+        super().__init__(mapping, collect_losses=collect_losses)
+        self.assigned: list[keras.Variable] = []
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        """Take a new value of a variable."""
+        self.assigned.append(update[0])
+        super().add_update(update)
 
 
 class MicroBatch:
@@ -50,8 +65,16 @@ class MicroBatch:
         self.state: list[keras.Variable] = [v for v in model.non_trainable_variables if id(v) not in seeds]
         self.loss_scale: list[keras.Variable] = _loss_scale_variables(getattr(model, "optimizer", None))
         self.metrics = metric_variables(model)
+        # Keras counts these per batch. They get the losses of the whole step when it is divided.
+        self.loss_trackers = (
+            list(model._compile_loss.metrics) if virtual_replicas > 1 and _several_losses(model) else []
+        )
+        tracked = {id(v) for tracker in self.loss_trackers for v in tracker.variables}
+        self.unmerged = [v for v in self.metrics if id(v) in tracked]
+        self.metrics = [v for v in self.metrics if id(v) not in tracked]
         self.moved: list[tuple[keras.Variable, Rule]] = []
         self.virtual_replicas = virtual_replicas
+        self.random_without_training = False
 
     def train(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
         """Return loss, gradients, moved state and metric gains of one micro-batch.
@@ -62,26 +85,24 @@ class MicroBatch:
         with tf.GradientTape(watch_accessed_variables=False) as tape, self._scope(values, seeds) as scope:
             tape.watch(values.trainable)
             y_pred = _call(self.model, x, training=True)
-            loss = self._loss(share, x, y, y_pred, sample_weight, training=True)
+            loss, losses = self._loss(share, x, y, y_pred, sample_weight, training=True)
             scaled = loss if self.model.optimizer is None else self.model.optimizer.scale_loss(loss)
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         gradients = tape.gradient(scaled, values.trainable)
-        moved = self._moved(values, scope, share)
-        return Parts(loss, gradients, moved, [scope.get_current_value(v) for v in self.metrics])
+        moved = self._moved(values, scope, share, keras.tree.flatten([batch, list(share)]))
+        return Parts(loss, gradients, moved, [scope.get_current_value(v) for v in self.metrics], losses)
 
-    def test(
-        self, values: Values, seeds: tf.Tensor, batch: Any, share: Share, *, metrics: Sequence[Any] | None = None
-    ) -> Parts:
-        """Return loss and metric gains of one micro-batch with `training=False`.
-
-        Metrics start at `metrics`, or at zero.
-        """
+    def test(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
+        """Return loss and metric gains of one micro-batch with `training=False`."""
         x, y, sample_weight = batch
-        with self._scope(values, seeds, metrics) as scope:
+        with self._scope(values, seeds) as scope:
             y_pred = _call(self.model, x, training=False)
-            loss = self._loss(share, x, y, y_pred, sample_weight, training=False)
+            loss, losses = self._loss(share, x, y, y_pred, sample_weight, training=False)
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-        return Parts(loss, [], [], [scope.get_current_value(v) for v in self.metrics])
+        self._refuse_unknown_writes(scope)
+        seeds_drawn = {id(state) for state in self.seed_states} & {id(v) for v in scope.assigned}
+        self.random_without_training = bool(seeds_drawn)
+        return Parts(loss, [], [], [scope.get_current_value(v) for v in self.metrics], losses)
 
     def predict(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Any:
         """Return the model's outputs for one micro-batch, with `training=False`."""
@@ -89,39 +110,59 @@ class MicroBatch:
         with self._scope(values, seeds):
             return _call(self.model, batch[0], training=False)
 
-    def _moved(self, values: Values, scope: keras.StatelessScope, share: Share) -> list[tf.Tensor]:
+    def _moved(self, values: Values, scope: RecordingScope, share: Share, data: list[Any]) -> list[tf.Tensor]:
+        self._refuse_unknown_writes(scope)
         self.moved, contributions = [], []
         for variable, old in zip(self.state, values.state, strict=True):
             new = scope.get_current_value(variable)
             if new is not old:
-                rule = rule_for(self.model, variable, self.virtual_replicas)
+                rule = rule_for(self.model, variable, self.virtual_replicas, from_data=depends_on(new, data))
                 self.moved.append((variable, rule))
                 contributions.append(contribution(rule, old, new, share.rows))
         return contributions
 
-    def _loss(self, share: Share, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool) -> tf.Tensor:
-        if self.virtual_replicas == 1:
-            return self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
-        with losses_of_share(self.model, share):
-            loss = self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
-        return loss * tf.cast(share.rows, loss.dtype)
+    def _refuse_unknown_writes(self, scope: RecordingScope) -> None:
+        """Raise for a variable that was assigned and would not be kept: nothing may be dropped in silence."""
+        known = {id(v) for v in [*self.state, *self.metrics, *self.unmerged, *self.seed_states]}
+        for variable in scope.assigned:
+            if id(variable) not in known:
+                raise refuse_write(self.model, variable)
 
-    def _scope(self, values: Values, seeds: tf.Tensor, metrics: Sequence[Any] | None = None) -> keras.StatelessScope:
-        start = metrics or [tf.zeros(variable.shape, variable.dtype) for variable in self.metrics]
+    def _loss(
+        self, share: Share, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        if self.virtual_replicas == 1:
+            return self.model._compute_loss(x, y, y_pred, sample_weight, training=training), []
+        with losses_of_share(self.model, share) as values:
+            loss = self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
+        tracked = values if self.loss_trackers else []
+        return loss * tf.cast(share.rows, loss.dtype), [v * tf.cast(share.rows, v.dtype) for v in tracked]
+
+    def _scope(self, values: Values, seeds: tf.Tensor) -> RecordingScope:
+        start = values.metrics if self.virtual_replicas == 1 else _zeros(self.metrics)
         mapping = [
             *zip(self.trainable, values.trainable, strict=True),
             *zip(self.state, values.state, strict=True),
             *zip(self.loss_scale, values.loss_scale, strict=True),
             *((state, seeds[index]) for index, state in enumerate(self.seed_states)),
             *zip(self.metrics, start, strict=True),
+            *zip(self.unmerged, _zeros(self.unmerged), strict=True),
         ]
-        return keras.StatelessScope(mapping, collect_losses=True)
+        return RecordingScope(mapping, collect_losses=True)
 
 
 def metric_variables(model: keras.Model) -> list[keras.Variable]:
     """Return the variables of all metrics but the loss tracker, which is updated once, from the loss of the step."""
     tracker = {id(v) for v in model._loss_tracker.variables} if model._loss_tracker is not None else set()
     return [v for v in model.metrics_variables if id(v) not in tracker]
+
+
+def _several_losses(model: keras.Model) -> bool:
+    return model._compile_loss is not None and bool(model._compile_loss.metrics)
+
+
+def _zeros(variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
+    return [tf.zeros(variable.shape, variable.dtype) for variable in variables]
 
 
 def _call(model: keras.Model, x: Any, *, training: bool) -> Any:

@@ -129,7 +129,7 @@ class OwnerEngine:
 
     def _read_variables(self) -> Values:
         """Return the current values of the model's variables, read once for the device in scope."""
-        lists = (self.micro.trainable, self.micro.state, self.micro.loss_scale)
+        lists = (self.micro.trainable, self.micro.state, self.micro.loss_scale, self.micro.metrics)
         return Values(*([tf.identity(v.value) for v in variables] for variables in lists))
 
     def _train_step(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class OwnerEngine:
             for i, (variable, rule) in enumerate(self.micro.moved)
         ]
         with tf.compat.v1.device(follow_largest_input):
-            if any(gradient is not None for gradient in gradients):
+            if self.micro.trainable:
                 with sums_already_made(self.model.optimizer):
                     self.model.optimizer.apply(gradients, self.micro.trainable)
             for (variable, rule), value in zip(self.micro.moved, moved, strict=True):
@@ -152,12 +152,16 @@ class OwnerEngine:
     def _test_step(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
         """Add what the micro-batches gained to loss tracker and metrics; return their results."""
         loss = self._sum([part.loss for part in parts], _HOST)
+        losses = [self._sum([p.losses[i] for p in parts], _HOST) for i in range(len(self.micro.loss_trackers))]
         gains = [self._sum([p.metrics[i] for p in parts], owner(v)) for i, v in enumerate(self.micro.metrics)]
         with tf.compat.v1.device(follow_largest_input):
             if self.model._loss_tracker is not None:
                 self.model._loss_tracker.update_state(loss, sample_weight=rows)
+            for tracker, value in zip(self.micro.loss_trackers, losses, strict=True):
+                tracker.update_state(value)
             for variable, gain in zip(self.micro.metrics, gains, strict=True):
-                variable.value.assign_add(gain)
+                divided = self.plan.virtual_replicas > 1
+                variable.value.assign_add(gain) if divided else variable.value.assign(gain)
             return self.model.get_metrics_result()
 
     def _predict_step(self, parts: list[Any], rows: tf.Tensor) -> Any:
