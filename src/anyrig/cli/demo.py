@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from anyrig.cli import options
+
 _EPOCHS = 12
 _FAST_EPOCHS = 2
 
@@ -15,6 +17,7 @@ _FAST_EPOCHS = 2
 @click.option(
     "--directory", default="runs/demo", show_default=True, type=click.Path(path_type=Path), help="Where the runs go."
 )
+@options.debug
 def command(fast: bool, directory: Path) -> None:
     """Train digits on 4 devices, be killed, go on with 1, compare, predict.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from anyrig.cli import options, text
 from anyrig.errors import UsageError
 
 if TYPE_CHECKING:
+    from anyrig.cli.models import Opened
     from anyrig.store.read import Checkpoint
     from anyrig.train.recipe.data import Rows
     from anyrig.train.recipe.schema import Recipe
@@ -23,48 +25,49 @@ if TYPE_CHECKING:
     "--data",
     metavar="FILE.npz",
     type=click.Path(path_type=Path),
-    help="Arrays x and y. Default: the recipe's validation data.",
+    help="x and y: arrays of these names, or named as the model's inputs and outputs. Default: the recipe's validation "
+    "data.",
 )
 @options.devices
 @options.as_json
 @options.recipe_of_source
+@options.debug
 def command(source: str, data: Path | None, devices: str | None, as_json: bool, recipe: str | None) -> None:
     """Compute loss and metrics of a run or checkpoint.
 
     SOURCE is a run directory (its newest checkpoint is used) or a checkpoint. Loss and metrics are those of the run's
     recipe. The numbers do not depend on the devices.
     """
+    from anyrig.cli.models import open_for_use
+    from anyrig.topology.devices import configure
     from anyrig.topology.numeric import apply_numeric_settings
     from anyrig.train.recipe.source import open_sound
 
     checkpoint, notes = open_sound(source)
     rules = _recipe(checkpoint, recipe)
-    rows = _rows(rules, data)
     for note in notes:
         click.echo(note, err=True)
     apply_numeric_settings(checkpoint.record.get("numeric", {}))
-    metrics = _evaluate(checkpoint, rules, rows, devices, trusted=recipe is not None)
+    configure(devices)
+    opened = open_for_use(checkpoint, None if recipe is None else rules)
+    metrics = _evaluate(opened, checkpoint, rules, _rows(rules, data, opened), devices)
     click.echo(json.dumps(metrics) if as_json else text.facts([(name, text.value(v)) for name, v in metrics.items()]))
 
 
-def _evaluate(
-    checkpoint: Checkpoint, recipe: Recipe, rows: Rows, devices: str | None, *, trusted: bool
-) -> dict[str, Any]:
-    """Return the metrics; `trusted` means that the user named the recipe, so that its code may be run."""
-    from anyrig.topology.devices import configure
+def _evaluate(opened: Opened, checkpoint: Checkpoint, rules: Recipe, rows: Rows, devices: str | None) -> dict[str, Any]:
+    from anyrig.cli.models import fitting
     from anyrig.train.batch import Batch
     from anyrig.train.recipe.model import compile_model
-    from anyrig.train.recipe.source import open_model
     from anyrig.train.rig import Rig
 
-    configure(devices)
-    model = open_model(checkpoint, recipe if trusted else None)
-    if recipe.compile is not None:
-        compile_model(model, recipe.compile)
+    if rules.compile is not None:
+        compile_model(opened.model, rules.compile)
     settled = checkpoint.progress
     batch = Batch(global_size=settled.get("global_size") or 32, virtual_replicas=settled.get("virtual_replicas"))
     x, y, weight = rows
-    found = Rig(devices=devices).evaluate(model, x, y, sample_weight=weight, batch=batch, verbose=0, return_dict=True)
+    rig = Rig(devices=devices)
+    with fitting(opened, x):
+        found = rig.evaluate(opened.model, x, y, sample_weight=weight, batch=batch, verbose=0, return_dict=True)
     return dict(found)
 
 
@@ -76,27 +79,46 @@ def _recipe(checkpoint: Checkpoint, named: str | None) -> Recipe:
         return load_recipe(named)
     path = checkpoint.path.resolve().parent.parent / "recipe.yaml"
     if not path.is_file():
+        in_run = checkpoint.path.resolve().parent.name == "checkpoints"
+        why = (
+            "this run was started from Python, so it has no recipe.yaml"
+            if in_run
+            else f"{checkpoint.path} is not in a run directory with a recipe.yaml"
+        )
         raise UsageError(
             "ANY-CLI-009",
-            f"{checkpoint.path} is not in a run directory with a recipe.yaml: its loss and metrics are not known",
-            hint="name the recipe: --recipe RECIPE",
+            f"{why}: its loss and metrics are not known",
+            hint="write a recipe with its model, compile and data, and name it: --recipe RECIPE",
         )
     recipe = load_recipe(path)
     if recipe.compile is None:
         raise UsageError(
             "ANY-CLI-010",
-            f"loss and metrics are set by the code of {recipe.model}, which is not run by itself",
+            f"loss and metrics are set by the code of {_from_here(recipe)}, which is not run by itself",
             hint="name the recipe, whose code is then run: --recipe RECIPE",
         )
     return recipe
 
 
-def _rows(recipe: Recipe, data: Path | None) -> Rows:
+def _from_here(recipe: Recipe) -> str:
+    """Return the recipe's model with a path that starts from the current directory."""
+    file, _, function = recipe.model.rpartition(":")
+    return f"{os.path.relpath(recipe.base_dir / file)}:{function}" if file.endswith(".py") else recipe.model
+
+
+def _rows(recipe: Recipe, data: Path | None, opened: Opened) -> Rows:
+    from anyrig.cli.inputs import read_rows
     from anyrig.train.recipe.data import load_data
-    from anyrig.train.recipe.schema import DataSource
 
     if data is not None:
-        return load_data(DataSource.model_validate({"npz": str(data)}), Path(), key="--data")
+        return read_rows(data, opened.inputs, _labels(recipe, opened.model))
     if recipe.data.validation is None:
         raise UsageError("ANY-CLI-011", "the recipe has no validation data", hint="give data: --data FILE.npz")
     return load_data(recipe.data.validation, recipe.base_dir, key="data.validation")
+
+
+def _labels(recipe: Recipe, model: Any) -> list[list[str]]:
+    """Return what the labels may be called beside y: as in the recipe, or as the model's outputs are."""
+    files = recipe.data.train.arrays
+    y = None if files else recipe.data.train.y
+    return [[y] if isinstance(y, str) else list(y or ()), list(getattr(model, "output_names", ()))]

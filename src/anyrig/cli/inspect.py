@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Print the digests only; the last line is the state digest alone.")
 @options.as_json
+@options.debug
 def command(path: str, tensors: bool, digest: bool, as_json: bool) -> None:
     """Show what a checkpoint holds, without TensorFlow.
 
@@ -56,19 +57,13 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     if found.kind == "run":
         facts.append(("checkpoints", f"{len(found.steps)}, newest {found.checkpoint}"))
     if found.step is not None:
-        facts.append(("step", f"{found.step:,}{_position(found.progress)}"))
+        facts.append(("step", text.step(found.step, found.progress)))
     facts.append(("parameters", f"{found.parameters:,}"))
     facts.append(("state", f"{sum(group.tensors for group in found.groups):,} tensors, {text.size(found.nbytes)}"))
     facts += [(key, str(value)) for key, value in _made_with(found.record)]
     if found.state_digest is not None:
         facts += [("model digest", str(found.model_digest)), ("state digest", found.state_digest)]
     return facts
-
-
-def _position(progress: dict[str, Any]) -> str:
-    position = progress.get("position") or {}
-    known = [f"{name} {position[name]:,}" for name in ("epoch", "batch") if isinstance(position.get(name), int)]
-    return f" ({', '.join(known)})" if known else ""
 
 
 def _made_with(record: dict[str, Any]) -> list[tuple[str, str]]:

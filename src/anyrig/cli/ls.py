@@ -1,8 +1,9 @@
-"""`anyrig ls`: the checkpoints of a run."""
+"""`anyrig ls`: the checkpoints of a run, or the runs in a folder."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,45 +14,111 @@ from anyrig.cli import options, text
 from anyrig.errors import UsageError
 
 if TYPE_CHECKING:
+    from anyrig.locations import Location
     from anyrig.store.commit import Rejected
     from anyrig.store.read import Checkpoint
 
-_RIGHT = frozenset({"step", "epoch", "batch", "size", "age"})
+_RIGHT = frozenset({"step", "newest step", "size", "age"})
+_LEFT_OVER = {
+    "damaged": "found damaged and set aside, so that it is not used; delete it when nobody needs it",
+    "removed": "its removal was interrupted; the next start of the run removes it",
+    "replaced": "its replacement was interrupted; the next start of the run removes it, or gives it its name back",
+}
 
 
 @click.command("ls")
-@click.argument("run")
+@click.argument("path")
 @options.as_json
-def command(run: str, as_json: bool) -> None:
-    """List the checkpoints of a run.
+@options.debug
+def command(path: str, as_json: bool) -> None:
+    """List the checkpoints of a run, or the runs in a folder.
 
-    Only committed checkpoints count; a folder that was never finished or cannot be read is told below the list.
+    PATH is a run directory, or a folder that holds some. Only committed checkpoints count; what was never finished,
+    cannot be read or was set aside as damaged is told below the list.
     """
-    committed, rejected = _read(run)
-    rows = [_row(checkpoint) for checkpoint in committed]
-    if as_json:
-        others = [{"name": item.name, "step": item.step, "reason": item.reason} for item in rejected]
-        click.echo(json.dumps({"checkpoints": rows, "not_committed": others}, indent=2, ensure_ascii=False))
-        return
-    click.echo(_table(rows) if rows else f"{run}: no committed checkpoint yet")
-    for item in rejected:
-        click.echo(f"not committed: {item.name}: {item.reason}")
+    from anyrig.locations import resolve
 
-
-def _read(run: str) -> tuple[list[Checkpoint], list[Rejected]]:
-    """Return the committed checkpoints, oldest first, and the other folders that bear a step."""
-    from anyrig.locations import checkpoints_folder, resolve
-    from anyrig.store.commit import Rejected, folders_with_steps
-
-    location = resolve(run)
-    if location.kind not in ("run", "checkpoints"):
+    location = resolve(path)
+    if location.kind in ("run", "checkpoints"):
+        _list_run(location, as_json)
+    elif location.kind == "folder" and (runs := _runs_in(location.path)):
+        _list_runs(location.path, runs, as_json)
+    else:
         raise UsageError(
             "ANY-CLI-002",
-            f"{run} is {location.words}, not a run directory",
-            hint=f"type: anyrig inspect {run}" if location.kind == "checkpoint" else "give the folder named by --run",
+            f"{path} is {location.words}" + (" and holds no run" if location.kind == "folder" else ", not a run"),
+            hint=f"type: anyrig inspect {path}" if location.kind == "checkpoint" else "give the folder named by --run",
         )
-    found = list(folders_with_steps(checkpoints_folder(location)))[::-1]
+
+
+def _list_run(location: Location, as_json: bool) -> None:
+    from anyrig.locations import checkpoints_folder
+
+    folder = checkpoints_folder(location)
+    committed, rejected = _read(folder)
+    others = [
+        *({"name": item.name, "step": item.step, "reason": item.reason} for item in rejected),
+        *_left_over(folder),
+    ]
+    rows = [_row(checkpoint) for checkpoint in committed]
+    if as_json:
+        click.echo(json.dumps({"checkpoints": rows, "not_committed": others}, indent=2, ensure_ascii=False))
+        return
+    click.echo(_table(rows) if rows else f"{location.path}: no committed checkpoint yet")
+    for item in others:
+        click.echo(f"not committed: {item['name']}: {item['reason']}")
+
+
+def _list_runs(folder: Path, runs: list[Path], as_json: bool) -> None:
+    rows = [_run_row(folder, run) for run in runs]
+    if as_json:
+        click.echo(json.dumps({"runs": rows}, indent=2, ensure_ascii=False))
+        return
+    lines = [
+        (
+            row["name"],
+            "none" if row["step"] is None else text.value(row["step"]),
+            row["position"] or "",
+            text.values(row["metrics"]),
+        )
+        for row in rows
+    ]
+    click.echo(text.table(("run", "newest step", "position", "metrics of the last epoch"), lines, _RIGHT))
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the run directories in `folder` and in its folders, as `runs/demo` holds some."""
+    from anyrig.locations import CHECKPOINTS
+
+    return sorted(found.parent for depth in ("*", "*/*") for found in folder.glob(f"{depth}/{CHECKPOINTS}"))
+
+
+def _run_row(folder: Path, run: Path) -> dict[str, Any]:
+    from anyrig.locations import CHECKPOINTS
+
+    committed, _ = _read(run / CHECKPOINTS)
+    newest = _row(committed[-1]) if committed else {"step": None, "position": None, "metrics": {}}
+    return {"name": str(run.relative_to(folder)), "checkpoints": len(committed), **newest}
+
+
+def _read(folder: Path) -> tuple[list[Checkpoint], list[Rejected]]:
+    """Return the committed checkpoints, oldest first, and the other folders that bear a step."""
+    from anyrig.store.commit import Rejected, folders_with_steps
+
+    found = list(folders_with_steps(folder))[::-1]
     return [item for item in found if not isinstance(item, Rejected)], [i for i in found if isinstance(i, Rejected)]
+
+
+def _left_over(folder: Path) -> list[dict[str, Any]]:
+    """Return what was set aside, and what interrupted removals left (unfinished saves are told by the store)."""
+    from anyrig.store.layout import leftover_of
+
+    named = [(name, leftover_of(name)) for name in sorted(os.listdir(folder))]
+    return [
+        {"name": name, "step": found[0], "reason": _LEFT_OVER[found[1]]}
+        for name, found in named
+        if found and found[1] in _LEFT_OVER
+    ]
 
 
 def _row(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -60,6 +127,7 @@ def _row(checkpoint: Checkpoint) -> dict[str, Any]:
         "step": checkpoint.step,
         "epoch": position.get("epoch"),
         "batch": position.get("batch"),
+        "position": text.position(checkpoint.progress),
         "metrics": checkpoint.progress.get("metrics") or {},
         "bytes": sum(entry.size for entry in checkpoint.manifest.files),
         "written": _written(checkpoint.path),
@@ -76,8 +144,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     lines = [
         (
             text.value(row["step"]),
-            text.value("" if row["epoch"] is None else row["epoch"]),
-            text.value("" if row["batch"] is None else row["batch"]),
+            row["position"],
             text.size(row["bytes"]),
             text.age(now - row["written"]),
             "newest" if row is rows[-1] else "",
@@ -85,4 +152,4 @@ def _table(rows: list[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return text.table(("step", "epoch", "batch", "size", "age", "", "metrics of the last epoch"), lines, _RIGHT)
+    return text.table(("step", "position", "size", "age", "", "metrics of the last epoch"), lines, _RIGHT)

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "Show what train would do: devices, batches, checkpoints."),
     "predict": ("predict", "Predict from arrays or images with a run or checkpoint."),
     "evaluate": ("evaluate", "Compute loss and metrics of a run or checkpoint."),
-    "ls": ("ls", "List the checkpoints of a run."),
+    "ls": ("ls", "List the checkpoints of a run, or the runs in a folder."),
     "inspect": ("inspect", "Show what a checkpoint holds, without TensorFlow."),
     "verify": ("verify", "Check every byte of a checkpoint against its checksums."),
 }

@@ -15,6 +15,7 @@ from anyrig.cli import options, text
 @options.recipe
 @options.overrides
 @options.devices
+@options.debug
 def command(recipe: str, overrides: tuple[str, ...], devices: str | None) -> None:
     """Show what train would do: devices, batches, checkpoints.
 
@@ -30,11 +31,13 @@ def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
     from anyrig.train.recipe.plan import describe_run, plan_run
     from anyrig.train.recipe.run import count_rows, load_rows
     from anyrig.train.recipe.schema import load_recipe
+    from anyrig.train.recipe.specs import build_for, inputs_of_rows
 
     recipe = load_recipe(path, overrides)
     train, validation = load_rows(recipe)
     names = configure(devices)
     model = model_builder(recipe)()
+    build_for(model, inputs_of_rows(train[0]), name=recipe.model)
     plan = plan_run(
         recipe,
         names,
@@ -47,9 +50,8 @@ def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
 
 
 def _model_facts(model: Any) -> list[tuple[str, str]]:
-    known = model.built
-    weights = sum(math.prod(variable.shape) * variable.value.dtype.size for variable in model.weights) if known else 0
+    nbytes = sum(math.prod(variable.shape) * variable.value.dtype.size for variable in model.weights)
     return [
-        ("parameters", f"{model.count_params():,} ({text.size(weights)})" if known else "known with the first batch"),
+        ("parameters", f"{model.count_params():,} ({text.size(nbytes)})"),
         ("optimizer", type(model.optimizer).__name__),
     ]

@@ -9,17 +9,22 @@ import click
 
 from anyrig.cli import options, text
 
+_SHOWN = 20  # rows of the table
+
 
 @click.command("predict")
 @click.argument("source")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", type=click.Path(path_type=Path))
 @options.as_json
 @click.option(
-    "--output", type=click.Path(path_type=Path), metavar="FILE.npy", help="Also write all outputs as an array."
+    "--output", type=click.Path(path_type=Path), metavar="FILE.npy", help="Write all outputs as an array, and no table."
 )
-@click.option("--key", help="The array to use in a .npz file. Default: x, or the only one.")
+@click.option(
+    "--key", help="The array to use in a .npz file. Default: x, or the only one, or those of the inputs' names."
+)
 @click.option("--scale", metavar="NUMBER", help="What pixels (0 to 255) are multiplied by, e.g. 1/255, the default.")
 @options.recipe_of_source
+@options.debug
 def command(
     source: str,
     inputs: tuple[Path, ...],
@@ -34,17 +39,29 @@ def command(
     SOURCE is a run directory (its newest checkpoint is used) or a checkpoint. INPUT is a .npy or .npz file, or PNG and
     JPEG images, which are made into the model's input: gray or color, size, scale; what was done is told on stderr.
     """
-    from anyrig.cli.inputs import default_scale, input_shape, parse_scale, read_inputs
+    from anyrig.cli.inputs import default_scale, parse_scale, read_inputs
+    from anyrig.cli.models import fitting, open_for_use
+    from anyrig.topology.numeric import apply_numeric_settings
+    from anyrig.train.recipe.schema import load_recipe
+    from anyrig.train.recipe.source import open_sound
 
-    model, notes = options.open_source(source, recipe)
-    factor = parse_scale(scale) if scale else default_scale(model)
-    rows = read_inputs(list(inputs), input_shape(model), key=key, scale=factor)
+    checkpoint, notes = open_sound(source)
+    apply_numeric_settings(checkpoint.record.get("numeric", {}))
+    opened = open_for_use(checkpoint, load_recipe(recipe) if recipe else None)
+    factor = parse_scale(scale) if scale else default_scale(opened.model, opened.inputs)
+    rows = read_inputs(list(inputs), opened.inputs, key=key, scale=factor)
     for note in (*notes, *rows.notes):
         click.echo(note, err=True)
-    predicted = options.quietly(model.predict, rows.x)
+    with fitting(opened, rows.x):
+        predicted = opened.model.predict(rows.x, verbose=0)
     if output is not None:
         _write(output, predicted)
-    _echo(rows.labels, predicted, as_json)
+    if as_json:
+        _echo_json(rows.labels, predicted)
+    elif output is None:
+        _echo_table(rows.labels, predicted)
+    else:
+        click.echo(f"wrote {output}: {text.shape(predicted.shape)} {predicted.dtype}")
 
 
 def _write(path: Path, predicted: Any) -> None:
@@ -58,18 +75,23 @@ def _write(path: Path, predicted: Any) -> None:
         np.save(stream, predicted)
 
 
-def _echo(labels: list[str], predicted: Any, as_json: bool) -> None:
+def _echo_json(labels: list[str], predicted: Any) -> None:
     import json
 
-    rows = [{"input": label, **_summary(_row(predicted, index))} for index, label in enumerate(labels)]
-    if as_json:
-        outputs = [_plain(_row(predicted, index)) for index in range(len(labels))]
-        merged = [{**row, "output": output} for row, output in zip(rows, outputs, strict=True)]
-        click.echo(json.dumps(merged, indent=2, ensure_ascii=False))
-        return
-    header = tuple(rows[0])
-    right = frozenset({"class", "probability", "score", "value"})
-    click.echo(text.table(header, [tuple(text.value(row[name]) for name in header) for row in rows], right))
+    rows = [
+        {"input": label, **_summary(_row(predicted, index)), "output": _plain(_row(predicted, index))}
+        for index, label in enumerate(labels)
+    ]
+    click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+
+
+def _echo_table(labels: list[str], predicted: Any) -> None:
+    rows = [{"input": label, **_summary(_row(predicted, index))} for index, label in enumerate(labels[:_SHOWN])]
+    header = tuple(dict.fromkeys(name for row in rows for name in row))
+    lines = [tuple(text.value(row.get(name, "")) for name in header) for row in rows]
+    click.echo(text.table(header, lines, frozenset({"class", "probability", "score", "value"})))
+    if len(labels) > _SHOWN:
+        click.echo(f"… {len(labels) - _SHOWN:,} more rows (--output FILE.npy or --json for all)")
 
 
 def _row(predicted: Any, index: int) -> Any:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anyrig.positions import describe_position
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_LISTED = 16
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -60,3 +64,23 @@ def facts(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:
 def shape(sizes: Sequence[int]) -> str:
     """Return "3 x 3 x 16", or "scalar"."""
     return " x ".join(map(str, sizes)) or "scalar"
+
+
+def position(progress: Mapping[str, Any]) -> str:
+    """Return "in epoch 3 of 5, batch 64" of a checkpoint's progress; "" where it tells no position."""
+    at = progress.get("position") or {}
+    epoch, batch = at.get("epoch"), at.get("batch")
+    if not isinstance(epoch, int) or not isinstance(batch, int):
+        return ""
+    return describe_position(epoch, batch, progress.get("epochs"))
+
+
+def step(number: int, progress: Mapping[str, Any]) -> str:
+    """Return "1,200, in epoch 3 of 5, batch 64"."""
+    where = position(progress)
+    return f"{number:,}, {where}" if where else f"{number:,}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return "a, b, c and 4 more" for many names."""
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

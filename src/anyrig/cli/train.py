@@ -29,6 +29,7 @@ from anyrig.cli import options, text
     help="What may differ from the run that is resumed: any of data,model,recipe.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
+@options.debug
 def command(
     recipe: str,
     overrides: tuple[str, ...],
@@ -42,6 +43,16 @@ def command(
 
     KEY=VALUE overrides a key of the recipe, e.g. batch.global_size=64. SIGTERM or Ctrl-C finishes the step, saves and
     exits 75; the same command then goes on, on any number of devices.
+
+    docs/recipe.md describes every key of a recipe. An example, whose build_model in cats.py returns a keras.Model:
+
+    \b
+      model: cats.py:build_model
+      data: {train: {npz: train.npz, x: x, y: y}, validation: {npz: test.npz, x: x, y: y}}
+      batch: {global_size: 64, virtual_replicas: 4}
+      epochs: 10
+      compile: {optimizer: adam, loss: sparse_categorical_crossentropy, metrics: [accuracy]}
+      checkpoint: {every: 1 epoch, keep_last: 3}
     """
     if dry_run:
         from anyrig.cli.plan import show_plan
@@ -66,7 +77,7 @@ def _echo_end(run: Path) -> None:
     checkpoint = open_checkpoint(find_checkpoint(run))
     facts = [
         ("done", str(run)),
-        ("step", f"{checkpoint.step:,}"),
+        ("step", text.step(checkpoint.step, checkpoint.progress)),
         ("metrics", text.values(checkpoint.progress.get("metrics", {}))),
         ("state digest", checkpoint.state_digest),
     ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("path")
 @options.as_json
+@options.debug
 def command(path: str, as_json: bool) -> int:
     """Check every byte of a checkpoint against its checksums.
 

@@ -46,8 +46,9 @@ class GroupLine:
 class Inspection:
     """What is at `path`. Of a run, `checkpoint` is its newest committed one and the rest describes that.
 
-    `parameters` counts the elements under `model/` (of a plain safetensors file: all). What a safetensors file does
-    not record is None or empty. `tensors` is filled on request.
+    `parameters` counts the elements of the weights under `model/` (of a plain safetensors file: all), as Keras's
+    `count_params` does: the state of seed generators (`.../state`, two 64-bit integers) is random state and no weight.
+    What a safetensors file does not record is None or empty. `tensors` is filled on request.
     """
 
     path: Path
@@ -105,7 +106,7 @@ def _inspect_checkpoint(
         checkpoint=found.path,
         steps=steps,
         step=found.step,
-        parameters=_elements(line for line in lines if line.name.startswith("model/")),
+        parameters=_elements(line for line in lines if line.name.startswith("model/") and not _is_random_state(line)),
         nbytes=sum(line.nbytes for line in lines),
         groups=_groups(lines),
         files=tuple((entry.name, entry.size) for entry in found.manifest.files),
@@ -136,6 +137,11 @@ def _line_of_entry(entry: TensorEntry) -> TensorLine:
 
 def _line_of_spec(spec: TensorSpec, file: str) -> TensorLine:
     return TensorLine(spec.name, spec.dtype, spec.shape, spec.nbytes, file)
+
+
+def _is_random_state(line: TensorLine) -> bool:
+    """Tell the state of a seed generator, as `state/seeds.py` names it and Keras shapes it."""
+    return line.name.endswith("/state") and line.shape == (2,) and line.dtype == "I64"
 
 
 def _elements(lines: Iterable[TensorLine]) -> int:

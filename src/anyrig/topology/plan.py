@@ -162,8 +162,6 @@ def _facts(plan: DevicePlan, global_size: int | None) -> Iterator[tuple[str, str
         yield "global batch", count(global_size, "row")
     for device, block in zip(plan.devices, plan.blocks, strict=True):
         yield short_name(device), _share(plan.virtual_replicas, block, global_size)
-    yield "strategy", plan.strategy
-    yield "reduction", plan.reduction
     yield "precision", plan.precision
 
 

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from anyrig.errors import UsageError
-from anyrig.train.recipe.errors import suggestion
+from anyrig.train.recipe.errors import nearest, suggestion, with_article
 
 
 def resolve_function(spec: str, base_dir: Path) -> Callable[..., Any]:
@@ -31,12 +31,16 @@ def resolve_function(spec: str, base_dir: Path) -> Callable[..., Any]:
     if not hasattr(module, name):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = suggestion(name, known)
-        raise UsageError("ANY-RECIPE-007", f"model: {module_name} has no function {name}{near}", hint=f"define {name}")
+        raise UsageError(
+            "ANY-RECIPE-007",
+            f"model: {module_name} has no function {name}{near}",
+            hint=_correct_or_define(name, known),
+        )
     function = getattr(module, name)
     if not callable(function):
         raise UsageError(
             "ANY-RECIPE-008",
-            f"model: {name} in {module_name} is a {type(function).__name__}, not a function",
+            f"model: {name} in {module_name} is {with_article(type(function).__name__)}, not a function",
             hint="name a function that returns the Keras model",
         )
     return function
@@ -50,11 +54,17 @@ def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], *, key
     except UsageError:
         raise
     except Exception as error:
+        where = key if arguments else "model"
         raise UsageError(
             "ANY-RECIPE-010",
-            f"{key}: {_name(function)} failed at {_place(error, inspect.getsourcefile(function))}: {_text(error)}",
+            f"{where}: {_name(function)} failed at {_place(error, inspect.getsourcefile(function))}: {_text(error)}",
             hint="correct the function; --debug shows the whole traceback",
         ) from error
+
+
+def _correct_or_define(name: str, known: list[str]) -> str:
+    near = nearest(name, known)
+    return f"correct the name to {near}, or define {name}" if near else f"define {name}"
 
 
 def _check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any], key: str) -> None:

@@ -61,16 +61,26 @@ def explain(error: ValidationError, model: type[Section]) -> list[str]:
     return [f"{_dotted(details['loc'])}: {_reason(details, model)}" for details in error.errors()]
 
 
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """Return the known word that is likely meant."""
+    folded = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), folded, n=1)
+    return folded[near[0]] if near else None
+
+
 def suggestion(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean batch?" for the nearest known word, else the first of the known ones; "" if none are."""
     if not known:
         return ""
-    folded = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), folded, n=1)
-    if near:
-        return f"; did you mean {folded[near[0]]}?"
+    if near := nearest(word, known):
+        return f"; did you mean {near}?"
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     return f"; use one of: {', '.join(sorted(known)[:_LISTED])}{more}"
+
+
+def with_article(noun: str) -> str:
+    """Return "an int", "a list"."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def _dotted(location: Sequence[str | int]) -> str:

@@ -16,6 +16,7 @@ from anyrig.train.recipe.code import call_user, resolve_function
 from anyrig.train.recipe.errors import suggestion
 from anyrig.train.recipe.schema import CompileRules, Recipe
 
+Made = Callable[[Callable[[], Any]], Any]  # calls it, and keeps the error for later
 _BASES = {"optimizers": "Optimizer", "losses": "Loss", "metrics": "Metric"}
 
 
@@ -35,12 +36,22 @@ def model_builder(recipe: Recipe) -> Callable[[], Any]:
 
 
 def compile_model(model: Any, rules: CompileRules) -> None:
-    """Compile `model` with the optimizer, loss and metrics of the recipe."""
-    model.compile(
-        optimizer=_make("optimizers", rules.optimizer, "compile.optimizer"),
-        loss=_loss(rules.loss),
-        metrics=_metrics(rules.metrics, "compile.metrics") or None,
-    )
+    """Compile `model` with the optimizer, loss and metrics of the recipe; all that is wrong in them is told at once."""
+    wrong: list[UsageError] = []
+
+    def made(make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except UsageError as error:
+            wrong.append(error)
+
+    optimizer = made(lambda: _make("optimizers", rules.optimizer, "compile.optimizer"))
+    loss = made(lambda: _loss(rules.loss, made))
+    metrics = made(lambda: _metrics(rules.metrics, "compile.metrics", made))
+    if wrong:
+        hints = dict.fromkeys(error.hint for error in wrong)
+        raise _wrong("\n".join(error.message for error in wrong), "; ".join(hints)) from wrong[0]
+    model.compile(optimizer=optimizer, loss=loss, metrics=metrics or None)
 
 
 def _built(model: Any, spec: str) -> Any:
@@ -64,16 +75,19 @@ def _check_compiled(model: Any, spec: str) -> None:
         )
 
 
-def _loss(spec: Any) -> Any:
+def _loss(spec: Any, made: Made) -> Any:
     if isinstance(spec, dict) and not _has_arguments(spec, "losses"):
-        return {output: _make("losses", item, f"compile.loss.{output}") for output, item in spec.items()}
+        return {
+            output: made(functools.partial(_make, "losses", item, f"compile.loss.{output}"))
+            for output, item in spec.items()
+        }
     return _make("losses", spec, "compile.loss")
 
 
-def _metrics(spec: Any, key: str) -> Any:
+def _metrics(spec: Any, key: str, made: Made) -> Any:
     if isinstance(spec, dict):
-        return {output: _metrics(items, f"{key}.{output}") for output, items in spec.items()}
-    return [item if _keras_resolves(item) else _make("metrics", item, key) for item in spec]
+        return {output: _metrics(items, f"{key}.{output}", made) for output, items in spec.items()}
+    return [item if _keras_resolves(item) else made(functools.partial(_make, "metrics", item, key)) for item in spec]
 
 
 def _keras_resolves(item: Any) -> bool:

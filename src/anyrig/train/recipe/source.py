@@ -7,6 +7,7 @@ classes only. A model of the user's own classes needs the recipe, which the user
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.locations import checkpoints_folder, find_checkpoint, resolve
 from anyrig.store.commit import newest_sound
 from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
+from anyrig.train.recipe.data import load_data
 from anyrig.train.recipe.model import model_builder
 from anyrig.train.recipe.schema import Recipe
+from anyrig.train.recipe.specs import build_for, first_line, inputs_of_rows, recorded_inputs
 
 _DOCUMENT = "model.json"
 # Where Keras keeps what a configuration may name; `keras.layers.Lambda` holds code and is refused by name.
@@ -25,6 +28,8 @@ _MODULES = (
     *("keras.models", "keras.random", "keras.regularizers", "keras.src.models", "builtins"),
 )
 _REFUSED = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "__lambda__")
+_DIFFERENT = "ANY-STATE-005"
+_SHOWN = 10  # of the differing names
 _NAME_RECIPE = "name the recipe that builds it, whose code is then run: --recipe RECIPE"
 
 
@@ -50,18 +55,54 @@ def open_sound(source: str | Path) -> tuple[Checkpoint, list[str]]:
 
 
 def open_model(checkpoint: Checkpoint, recipe: Recipe | None) -> Any:
-    """Return the Keras model with the checkpoint's weights: from its configuration, or built by `recipe`."""
+    """Return the Keras model with the checkpoint's weights: from its configuration, or built by `recipe`.
+
+    A model that waits for its first data is built for the inputs that the checkpoint records, else for the recipe's.
+    """
     model = model_builder(recipe)() if recipe is not None else _from_configuration(checkpoint)
+    if not all(layer.built for layer in model._flatten_layers()):
+        build_for(model, _inputs(checkpoint, recipe, model.name), name=recipe.model if recipe else model.name)
     from anyrig.state.restore import restore
 
-    if not model.built:
-        raise UsageError(
-            "ANY-RECIPE-021",
-            f"{model.name} has no weights before it is called: its configuration does not say what its inputs are",
-            hint="start the model with keras.Input, or call it once in the function that builds it",
-        )
-    restore(checkpoint, model, weights_only=True)
+    try:
+        restore(checkpoint, model, weights_only=True)
+    except AnyrigError as error:
+        if error.code != _DIFFERENT:
+            raise
+        raise _in_short(error, checkpoint, model, recipe) from error
     return model
+
+
+def _inputs(checkpoint: Checkpoint, recipe: Recipe | None, name: str) -> Any:
+    recorded = recorded_inputs(checkpoint.record)
+    if recorded is not None:
+        return recorded
+    if recipe is not None:
+        return inputs_of_rows(load_data(recipe.data.train, recipe.base_dir)[0])
+    raise UsageError(
+        "ANY-RECIPE-021",
+        f"{name} has no weights before it is called: neither its configuration nor {checkpoint.path} says what its "
+        "inputs are",
+        hint=_NAME_RECIPE,
+    )
+
+
+def _in_short(error: AnyrigError, checkpoint: Checkpoint, model: Any, recipe: Recipe | None) -> AnyrigError:
+    """Return the error with the first differences only, and with the question whether this is the right recipe."""
+    from anyrig.state.walk import model_variables
+
+    wanted = {item.name: tuple(item.variable.shape) for item in model_variables(model)}
+    stored = [entry for entry in checkpoint.manifest.tensors if entry.name.startswith("model/")]
+    shared = sum(wanted.get(entry.name) == tuple(entry.shape) for entry in stored)
+    head, *lines = error.message.splitlines()
+    pairs = [line for line in lines if line.startswith(("  stored", "  wanted"))]
+    hidden = sum(int(number) for number in re.findall(r"^  \.\.\. and (\d+) more$", error.message, re.MULTILINE))
+    more = len(pairs) // 2 + hidden - _SHOWN
+    text = "\n".join([head, *pairs[: 2 * _SHOWN], *([f"  ... and {more} more"] if more > 0 else [])])
+    if recipe is not None and 2 * shared < len(stored):
+        question = f"shares {shared} of {len(stored)} weights with the checkpoint: is it the right recipe?"
+        text = f"the model of {recipe.model} {question}\n{text}"
+    return AnyrigError(error.code, text, hint=error.hint)
 
 
 def _from_configuration(checkpoint: Checkpoint) -> Any:
@@ -81,10 +122,9 @@ def _from_configuration(checkpoint: Checkpoint) -> Any:
     try:
         return keras.saving.deserialize_keras_object(config, safe_mode=True)
     except Exception as error:
-        text = str(error).strip().partition("\n")[0]
         raise UsageError(
             "ANY-RECIPE-022",
-            f"{checkpoint.path}: the model cannot be made from its configuration: {text}",
+            f"{checkpoint.path}: the model cannot be made from its configuration: {first_line(error)}",
             hint=_NAME_RECIPE,
         ) from error
 

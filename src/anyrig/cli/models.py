@@ -1,0 +1,64 @@
+"""The model that `predict` and `evaluate` use, what it takes, and one message when rows do not fit it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anyrig.errors import UsageError
+
+if TYPE_CHECKING:
+    from anyrig.store.read import Checkpoint
+    from anyrig.train.recipe.schema import Recipe
+
+_KERAS_TEXT = 300  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model with its weights, and its inputs (`anyrig.train.recipe.specs`; None where nobody tells them)."""
+
+    model: Any
+    inputs: Any
+
+
+def open_for_use(checkpoint: Checkpoint, recipe: Recipe | None) -> Opened:
+    """Return the model of `checkpoint`; only a recipe that the user named may be given, because its code is run."""
+    from anyrig.train.recipe.source import open_model
+    from anyrig.train.recipe.specs import inputs_of
+
+    model = open_model(checkpoint, recipe)
+    return Opened(model, inputs_of(model, checkpoint.record))
+
+
+@contextmanager
+def fitting(opened: Opened, x: Any) -> Iterator[None]:
+    """Say in one message what the model takes and what `x` is, when a model refuses `x`."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, tf.errors.InvalidArgumentError) as error:
+        raise UsageError(
+            "ANY-CLI-012",
+            f"the data does not fit the model: {_misfit(opened.inputs, x, error)}",
+            hint="give rows like those that the model was trained on; --debug shows what Keras says",
+        ) from error
+
+
+def _misfit(inputs: Any, x: Any, error: Exception) -> str:
+    from anyrig.train.recipe.specs import describe_inputs, first_line, inputs_of_rows
+
+    given = inputs_of_rows(x)
+    if inputs is None or _shapes(inputs) == _shapes(given):
+        return textwrap.shorten(first_line(error), _KERAS_TEXT, placeholder=" ...")
+    return f"it takes rows of {describe_inputs(inputs)}; given are rows of {describe_inputs(given)}"
+
+
+def _shapes(inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return {name: _shapes(part) for name, part in inputs.items()}
+    return [_shapes(part) for part in inputs] if isinstance(inputs, list) else inputs.shape
