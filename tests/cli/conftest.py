@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,20 @@ compile: {optimizer: {adam: {learning_rate: 1e-2}}, loss: sparse_categorical_cro
 """
 
 
+# Runs each list of arguments in one process, and prints the list of [exit code, stdout, stderr].
+_SEVERAL = """
+import contextlib, io, json, sys
+from anyrig.cli.main import run
+results = []
+for arguments in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(arguments, debug=False)
+    results.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
+"""
+
+
 @dataclass(frozen=True)
 class Result:
     """How a command ended in this process."""
@@ -60,6 +75,27 @@ def anyrig() -> Command:
         return Result(code, out.getvalue(), err.getvalue())
 
     return call
+
+
+class Several:
+    """The outcomes of commands that ran one after another in one process, in a copy of the trained folder."""
+
+    def __init__(self, folder: Path, commands: dict[str, str]) -> None:
+        self.folder = folder
+        self.names = list(commands)
+        self.before = files_in(folder)
+        arguments = json.dumps([text.split() for text in commands.values()])
+        results = run_python(_SEVERAL, arguments, cwd=folder).json()
+        self._results = dict(zip(commands, results, strict=True))
+
+    def __getitem__(self, name: str) -> tuple[int, str, str]:
+        code, out, err = self._results[name]
+        return code, out, err
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    """Return the content of every file below `folder`."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
 
 def command(*arguments: object, cwd: Path, expect: int = 0) -> Finished:

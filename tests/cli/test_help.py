@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import textwrap
+from pathlib import Path
 
 import click
 import pytest
 
 from anyrig.cli.main import COMMANDS
+from anyrig.train.recipe.schema import load_recipe
 from tests.cli.conftest import Command
 
 
@@ -35,6 +38,16 @@ def test_help_of_a_command_is_shown(name: str, anyrig: Command) -> None:
     result = anyrig(name, "--help")
     assert result.code == 0
     assert result.out.startswith(f"Usage: anyrig {name}")
+    assert "--debug" in result.out
+
+
+def test_the_help_of_train_shows_a_recipe(anyrig: Command, tmp_path: Path) -> None:
+    out = anyrig("train", "--help").out
+    assert "docs/recipe.md" in out
+    example = out[out.index("    model:") : out.index("Options:")]
+    assert len(example.strip().splitlines()) == 6
+    (tmp_path / "recipe.yaml").write_text(textwrap.dedent(example))
+    assert load_recipe(tmp_path / "recipe.yaml").epochs == 10
 
 
 def test_the_list_of_commands_is_shown(anyrig: Command) -> None:

@@ -55,7 +55,7 @@ def test_an_interrupt_is_quiet(ending: list[BaseException], anyrig: Command) -> 
     [
         (["trian"], "there is no command trian; did you mean train?"),
         (["xyz"], "there is no command xyz; use one of: demo, train,"),
-        (["ls"], "Missing argument 'RUN'"),
+        (["ls"], "Missing argument 'PATH'"),
         (["ls", "x", "--no-such"], "No such option"),
         (["train", "x.yaml", "--resume", "perhaps"], "'perhaps' is not one of"),
         (["train", "none.yaml"], "none.yaml: there is no such file"),

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from anyrig.store.read import open_checkpoint
+from anyrig.store.tensors import StoredTensor
+from anyrig.store.write import write_checkpoint
 from tests.cli.conftest import STEPS, Command
 
 
@@ -24,13 +28,34 @@ def _damage(run: Path, step: int) -> str:
 
 
 def test_ls_lists_what_is_committed_and_tells_the_rest(stored: Path, anyrig: Command) -> None:
+    (stored / "checkpoints" / ".step-000000008.damaged-0123abcd").mkdir()
+    (stored / "checkpoints" / ".step-000000003.removed-0123abcd").mkdir()
     lines = anyrig("ls", stored).out.splitlines()
-    assert lines[0].split() == ["step", "epoch", "batch", "size", "age", "metrics", "of", "the", "last", "epoch"]
-    assert [line.split()[:3] for line in lines[1:4]] == [["6", "1", "0"], ["9", "1", "3"], ["1,200", "200", "0"]]
+    assert lines[0].split() == ["step", "position", "size", "age", "metrics", "of", "the", "last", "epoch"]
+    assert [line.split("  ")[0].strip() for line in lines[2:4]] == ["", "1,200"]
+    assert [" after epoch 1 " in lines[1], " in epoch 2, batch 3 " in lines[2]] == [True, True]
     assert ["newest" in line for line in lines[1:4]] == [False, False, True]
     assert all(line.endswith("accuracy 0.9712, loss 0.1031") for line in lines[1:4])
     assert lines[4].startswith("not committed: .step-000001206.partial-0123abcd: ")
-    assert len(lines) == 5
+    assert lines[5].startswith("not committed: .step-000000003.removed-0123abcd: its removal was interrupted")
+    assert lines[6].startswith("not committed: .step-000000008.damaged-0123abcd: found damaged and set aside")
+    assert len(lines) == 7
+
+
+def test_ls_of_a_folder_lists_its_runs(stored: Path, anyrig: Command) -> None:
+    (stored.parent / "deeper" / "new" / "checkpoints").mkdir(parents=True)
+    (stored.parent / "other").mkdir()
+    lines = [line.split("  ") for line in anyrig("ls", stored.parent).out.splitlines()]
+    found = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert found[1:] == [["deeper/new", "none"], ["stored", "1,200", "after epoch 200", "accuracy 0.9712, loss 0.1031"]]
+    listed = json.loads(anyrig("ls", stored.parent, "--json").out)["runs"]
+    assert [(run["name"], run["step"], run["checkpoints"]) for run in listed] == [
+        ("deeper/new", None, 0),
+        ("stored", 1200, 3),
+    ]
+    refused = anyrig("ls", stored.parent / "other")
+    assert refused.code == 2
+    assert "other is a folder that is neither a run directory nor a checkpoint and holds no run" in refused.err
 
 
 def test_ls_as_json(stored: Path, anyrig: Command) -> None:
@@ -45,16 +70,26 @@ def test_ls_of_a_run_without_checkpoints_and_of_other_things(tmp_path: Path, sto
     assert "no committed checkpoint yet" in anyrig("ls", tmp_path / "new").out
     result = anyrig("ls", _folder(stored, 6))
     assert result.code == 2
-    assert "is a checkpoint, not a run directory\n  next: type: anyrig inspect" in result.err
+    assert "is a checkpoint, not a run\n  next: type: anyrig inspect" in result.err
 
 
 def test_inspect_describes_the_newest_checkpoint_of_a_run(stored: Path, anyrig: Command) -> None:
     out = anyrig("inspect", stored).out
     checkpoint = open_checkpoint(_folder(stored, 1200))
-    assert "step          1,200 (epoch 200, batch 0)" in out
+    assert "step          1,200, after epoch 200" in out
     assert "parameters    154" in out
     assert f"state digest  {checkpoint.state_digest}" in out
     assert "model/conv/kernel" not in out
+
+
+def test_random_state_is_no_parameter(tmp_path: Path, anyrig: Command) -> None:
+    tensors = [
+        StoredTensor(name="model/head/kernel", array=np.zeros((4, 5), np.float32)),
+        StoredTensor(name="model/own/state", array=np.zeros(2, np.float32)),
+        StoredTensor(name="model/dropout.0/seed_generator/state", array=np.zeros(2, np.int64)),
+    ]
+    write_checkpoint(tmp_path / "checkpoints", 1, tensors, progress={})
+    assert "parameters    22\n" in anyrig("inspect", tmp_path).out
 
 
 def test_inspect_lists_tensors(stored: Path, anyrig: Command) -> None:

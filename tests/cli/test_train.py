@@ -11,23 +11,8 @@ import pytest
 from PIL import Image
 
 from anyrig.store.read import open_checkpoint
-from anyrig.testing.processes import run_python
 from anyrig.train.recipe.schema import load_recipe
-from tests.cli.conftest import command
-
-# Runs each list of arguments in one process, and prints the list of [exit code, stdout, stderr].
-SEVERAL = """
-import contextlib, io, json, sys
-from anyrig.cli.main import run
-results = []
-for arguments in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(arguments, debug=False)
-    results.append([code, out.getvalue(), err.getvalue()])
-print(json.dumps(results))
-"""
-
+from tests.cli.conftest import Several, command, files_in
 
 OWN_MODEL = """
 import keras
@@ -37,25 +22,6 @@ def build_model():
     layers = [keras.Input((8, 8, 1)), Twice(), keras.layers.Flatten(), keras.layers.Dense(10)]
     return keras.Sequential(layers)
 """
-
-
-class Several:
-    """The outcomes of commands that ran one after another in one process, in a copy of the trained folder."""
-
-    def __init__(self, folder: Path, commands: dict[str, str]) -> None:
-        self.folder = folder
-        self.before = _files(folder)
-        arguments = json.dumps([text.split() for text in commands.values()])
-        results = run_python(SEVERAL, arguments, cwd=folder).json()
-        self._results = dict(zip(commands, results, strict=True))
-
-    def __getitem__(self, name: str) -> tuple[int, str, str]:
-        code, out, err = self._results[name]
-        return code, out, err
-
-
-def _files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
 
 def _newest(folder: Path) -> Path:
@@ -80,13 +46,18 @@ REFUSED = {
 }
 PLANS = {"plan": "plan cats.yaml --devices 1", "dry run": "train cats.yaml --dry-run --devices 1 --run runs/dry"}
 USES = {
-    "rows": "predict runs/cats rows.npy --output out.npy",
+    "rows": "predict runs/cats rows.npy",
+    "rows into a file": "predict runs/cats rows.npy --output out.npy",
     "rows of a checkpoint": "predict CHECKPOINT validation.npz --json",
     "image": "predict runs/cats cat.png",
+    "all rows": "predict runs/cats many.npy",
     "metrics": "evaluate runs/cats --json",
     "metrics of a file": "evaluate CHECKPOINT --data train.npz",
+    "metrics of other names": "evaluate runs/cats --data other.npz",
+    "metrics of one array": "evaluate runs/cats --data rows.npy",
     "wrong shape": "predict runs/cats wrong.npy",
     "no image": "predict runs/cats none.png",
+    "neither": "predict runs/cats cats.yaml",
     "no source": "predict cats.yaml cat.png",
     "damaged run": "evaluate runs/damaged",
     "damaged checkpoint": "predict DAMAGED validation.npz",
@@ -111,6 +82,8 @@ def used(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Several:
     rows = np.load(folder / "validation.npz")["x"]
     np.save(folder / "rows.npy", rows)
     np.save(folder / "wrong.npy", np.zeros((2, 5)))
+    np.save(folder / "many.npy", np.concatenate([rows] * 100))
+    np.savez(folder / "other.npz", x=rows, labels=np.zeros(20))
     pixels = (rows[3, :, :, 0] * 255).round().astype(np.uint8)
     Image.fromarray(pixels).resize((64, 64), Image.Resampling.NEAREST).save(folder / "cat.png")
     (folder / "cats.py").unlink()
@@ -141,6 +114,7 @@ def test_training_prints_the_plan_and_the_end(trained: Path) -> None:
     assert "Epoch 2/2" in out
     assert out.splitlines()[-1] == f"state digest  {digest}"
     assert "done          runs/cats" in out
+    assert "step          6, after epoch 2 of 2" in out
 
 
 def test_the_run_keeps_a_recipe_that_is_one_itself(trained: Path) -> None:
@@ -156,7 +130,7 @@ def test_a_run_goes_on_by_itself_on_another_number_of_devices(
 ) -> None:
     folder = _copy(trained, tmp_path_factory)
     finished = command("train", "cats.yaml", "epochs=3", "--devices", 1, cwd=folder)
-    assert "resuming runs/cats at step 6 (epoch 3, batch 0)" in finished.stdout
+    assert "resuming runs/cats at step 6, after epoch 2 of 3" in finished.stdout
     assert "epochs: 2 -> 3" in finished.stdout
     assert _newest(folder).name == "step-000000009"
     assert load_recipe(folder / "runs" / "cats" / "recipe.yaml").epochs == 3
@@ -173,7 +147,7 @@ def test_what_cannot_be_done_is_refused_in_one_message(refused: Several, line: s
 
 
 def test_what_was_refused_or_planned_changed_nothing(refused: Several) -> None:
-    after = _files(refused.folder)
+    after = files_in(refused.folder)
     changed = {path.name for path, content in refused.before.items() if after[path] != content}
     assert changed <= {"events.jsonl", "environment.json"}
     added = {path.relative_to(refused.folder) for path in after.keys() - refused.before.keys()}
@@ -204,6 +178,16 @@ def test_predictions_of_rows(used: Several) -> None:
     np.testing.assert_array_equal(np.array([row["output"] for row in json.loads(listed)], np.float32), outputs)
 
 
+def test_predictions_into_a_file_are_not_printed(used: Several) -> None:
+    assert used["rows into a file"] == (0, "wrote out.npy: 20 x 10 float32\n", "")
+
+
+def test_only_the_first_of_many_rows_are_printed(used: Several) -> None:
+    lines = used["all rows"][1].splitlines()
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == "… 1,980 more rows (--output FILE.npy or --json for all)"
+
+
 def test_prediction_of_an_image_says_what_was_done_to_it(used: Several) -> None:
     code, out, err = used["image"]
     assert code == 0
@@ -220,7 +204,10 @@ def test_evaluation_gives_the_numbers_of_training(used: Several) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("wrong shape", "the input does not fit the model"),
+        ("wrong shape", "it takes rows of 8 x 8 x 1 (float32); given are rows of 5 (float32)"),
+        ("neither", "cats.yaml: it is neither an array file nor an image"),
+        ("metrics of other names", "other.npz has no array y, nor any named dense; it holds x, labels"),
+        ("metrics of one array", "rows.npy holds one array, without a name"),
         ("no image", "none.png: there is no such file"),
         ("no source", "cats.yaml is a file, not a checkpoint"),
     ],

@@ -39,6 +39,7 @@ def returns_text():
     return "model"
 
 table = [1]
+count = 1
 """
 COMPILE = {"optimizer": "adam", "loss": "mse"}
 
@@ -99,8 +100,13 @@ def test_a_file_named_like_a_loaded_module_does_not_replace_it(folder: Path) -> 
         ("cats_of_tests.py:f", "ANY-RECIPE-006", "cats_of_tests.py; did you mean cats_of_test.py?"),
         ("no_such_package.inner:f", "ANY-RECIPE-006", "there is no module no_such_package"),
         ("cats_of_test.py:table", "ANY-RECIPE-008", "is a list, not a function"),
+        ("cats_of_test.py:count", "ANY-RECIPE-008", "is an int, not a function"),
         ("cats_of_test.py:returns_text", "ANY-RECIPE-011", "returned str, not a keras.Model"),
-        ("cats_of_test.py:fails", "ANY-RECIPE-010", "fails failed at cats_of_test.py:18: AttributeError: 'NoneType'"),
+        (
+            "cats_of_test.py:fails",
+            "ANY-RECIPE-010",
+            "model: fails failed at cats_of_test.py:18: AttributeError: 'NoneType'",
+        ),
         ("cats_of_test.py:needs", "ANY-RECIPE-009", "needs: missing a required argument: 'classes'"),
         ("cats_of_test.py:build_model", "ANY-RECIPE-013", "compile: is missing"),
         (
@@ -127,6 +133,13 @@ def test_a_wrong_argument_is_told_with_the_nearest_one(folder: Path) -> None:
         _build(folder, model_args={"clases": 3})
 
 
+def test_the_next_step_names_the_nearest_function(folder: Path) -> None:
+    for name, hint in (("build_modl", "correct the name to build_model, or define build_modl"), ("xyz", "define xyz")):
+        with pytest.raises(UsageError) as caught:
+            _build(folder, f"cats_of_test.py:{name}")
+        assert caught.value.hint == hint
+
+
 def test_a_failed_import_leaves_no_half_module(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(UsageError, match="ZeroDivisionError"):
@@ -151,6 +164,14 @@ def test_what_keras_does_not_know_is_told_by_key(folder: Path, rules: dict[str, 
         _build(folder, compile={**COMPILE, **rules})
     assert caught.value.code == "ANY-RECIPE-014"
     assert message in caught.value.message
+
+
+def test_all_that_keras_does_not_know_is_told_at_once(folder: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        _build(folder, compile={"optimizer": "adamm", "loss": {"a": "xyz", "b": "zyx"}, "metrics": ["mae", "acuracy"]})
+    keys = [line.partition(": ")[0] for line in caught.value.message.splitlines()]
+    assert keys == ["compile.optimizer", "compile.loss.a", "compile.loss.b", "compile.metrics"]
+    assert caught.value.hint == "correct the name"
 
 
 def test_losses_and_metrics_with_arguments(folder: Path) -> None:

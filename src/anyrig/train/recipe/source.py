@@ -30,6 +30,7 @@ _MODULES = (
 _REFUSED = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "__lambda__")
 _DIFFERENT = "ANY-STATE-005"
 _SHOWN = 10  # of the differing names
+_RIGHT_RECIPE = "name the recipe that the checkpoint was trained with (--recipe), or correct the model's call()"
 _NAME_RECIPE = "name the recipe that builds it, whose code is then run: --recipe RECIPE"
 
 
@@ -61,7 +62,8 @@ def open_model(checkpoint: Checkpoint, recipe: Recipe | None) -> Any:
     """
     model = model_builder(recipe)() if recipe is not None else _from_configuration(checkpoint)
     if not all(layer.built for layer in model._flatten_layers()):
-        build_for(model, _inputs(checkpoint, recipe, model.name), name=recipe.model if recipe else model.name)
+        named = recipe.model if recipe else model.name
+        build_for(model, _inputs(checkpoint, recipe, model.name), name=named, hint=_RIGHT_RECIPE)
     from anyrig.state.restore import restore
 
     try:

@@ -58,8 +58,11 @@ def inputs_of(model: Any, record: Mapping[str, Any]) -> Inputs | None:
     return named if len(own) > 1 else next(iter(named.values()))
 
 
-def build_for(model: Any, inputs: Inputs, *, name: str) -> None:
-    """Create the variables of a model that waits for its first data, which are `inputs`; `name` is for the message."""
+def build_for(model: Any, inputs: Inputs, *, name: str, hint: str = "correct its call(), or the data") -> None:
+    """Create the variables of a model that waits for its first data, which are `inputs`.
+
+    `name` and `hint` are for the message of ANY-RECIPE-023, when the model cannot be called with them.
+    """
     from anyrig.train.step.binding import bind_to_predict
 
     try:
@@ -68,7 +71,7 @@ def build_for(model: Any, inputs: Inputs, *, name: str) -> None:
         raise UsageError(
             "ANY-RECIPE-023",
             f"model: {name} cannot be called with its inputs, {describe_inputs(inputs)}: {first_line(error)}",
-            hint="correct its call(), or the data; --debug shows the whole traceback",
+            hint=f"{hint}; --debug shows the whole traceback",
         ) from error
 
 
