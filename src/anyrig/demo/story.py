@@ -75,6 +75,7 @@ def _live(folder: Path, name: str) -> Outcome:
     run, log = folder / name, folder / f"{name}.log"
     for part in STORIES[name]:
         started = time.monotonic()
+        print(f"  ({name}) {part!s:<32} begins", flush=True)
         code = _train(folder, run, log, part)
         print(f"  ({name}) {part!s:<32} exit {code:>3} after {time.monotonic() - started:4.0f} s", flush=True)
         expected = 0 if part.ended_by is None else {signal.SIGKILL: -9, signal.SIGTERM: EXIT_STOPPED}[part.ended_by]
