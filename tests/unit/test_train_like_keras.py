@@ -99,6 +99,25 @@ def test_no_gradient_for_any_weight_is_an_error_as_in_keras() -> None:
         rig.fit(model, X, Y, batch=rule(1), verbose=0)
 
 
+def test_B071_backup_and_restore_goes_on_where_it_was(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def train(act: Callable[[], None]) -> None:
+        watch = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: (seen.append(epoch), act()))
+        callbacks = [keras.callbacks.BackupAndRestore(tmp_path / "backup"), watch]
+        rig = Rig(1)
+        rig.fit(rig.build(single()), X, Y, batch=rule(1), epochs=3, callbacks=callbacks, verbose=0)
+
+    def fail() -> None:
+        if len(seen) == 2:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        train(fail)
+    train(lambda: None)
+    assert seen == [0, 1, 1, 2]
+
+
 def test_compiling_anew_in_a_callback_is_refused() -> None:
     rig = Rig(1)
     model = rig.build(single())
@@ -110,8 +129,9 @@ def test_compiling_anew_in_a_callback_is_refused() -> None:
 @pytest.mark.parametrize(("name", "words"), [("class_weight", "not available"), ("class_wait", "no argument of fit")])
 def test_arguments_that_are_not_there_are_named(name: str, words: str) -> None:
     rig = Rig(1)
+    given: dict[str, Any] = {name: {0: 1.0}}
     with pytest.raises(AnyrigError, match=f"{name} is {words}"):
-        rig.fit(rig.build(single()), X, Y, **{name: {0: 1.0}})
+        rig.fit(rig.build(single()), X, Y, **given)
 
 
 @pytest.mark.parametrize(

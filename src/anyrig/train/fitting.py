@@ -16,9 +16,11 @@ from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
 from anyrig.train.every import Every
 from anyrig.train.identity import identity, without_names
-from anyrig.train.loop import Logs, Loop, Position
+from anyrig.train.known_models import KnownModels
+from anyrig.train.loop import Logs, Loop, Position, run_test
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
+from anyrig.train.signals import StopRequest
 from anyrig.train.step.owner import OwnerEngine
 
 if TYPE_CHECKING:
@@ -43,13 +45,18 @@ class FitRequest:
 
 
 def run_fit(
-    rig: Rig, request: FitRequest, session: Session | None, every: Every | None, allowed: Collection[str]
+    rig: Rig,
+    known: KnownModels,
+    request: FitRequest,
+    session: Session | None,
+    every: Every | None,
+    allowed: Collection[str],
 ) -> keras.callbacks.History:
     """Do the fit, carrying the session's run on where it has one; return Keras's History of this call."""
     model, progress = request.model, session.progress if session else {}
     size, v = _settle_batch(rig, request, progress)
     source = request.source(size)
-    engine = rig.engine(model, source.sample(), v)
+    engine = known.engine(model, source.sample(), v)
     validation = request.validation(size) if request.validation else None
     callbacks = _callbacks(request, model, source)
     loop = Loop(
@@ -61,21 +68,21 @@ def run_fit(
         history={name: list(values) for name, values in progress.get("history", {}).items()},
         last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
-        validate=None if validation is None else _validator(rig, model, engine, validation, callbacks),
+        validate=None if validation is None else _validator(rig.stop, model, engine, validation, callbacks),
         validation_freq=request.validation_freq,
     )
     saver = Saver(rig.stop, session, every, loop, request.callbacks, {"global_size": size, "virtual_replicas": v})
     if session is not None:
         source.refuse_random_order(loop.position.epoch)
-        recipe = request.recipe or _recipe_of_call(rig, request, size, v)
+        recipe = request.recipe or _recipe_of_call(rig, known, request, size, v)
         data = {**source.fingerprint(), "validation": validation.fingerprint() if validation else None}
-        saver.open(identity(recipe, data, model, rig.sources.get(model)), allowed)
+        saver.open(identity(recipe, data, model, known.source(model)), allowed)
     if request.verbose:
         print(describe(engine.plan, size), flush=True)
         print(*saver.messages, sep="\n", end="\n" if saver.messages else "", flush=True)
-    loop.earlier = rig.earlier(model) if session is None else Position()
+    loop.earlier = known.earlier(model) if session is None else Position()
     saver.run()
-    rig.remember(model, loop.earlier, loop.position)
+    known.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
 
 
@@ -118,14 +125,14 @@ def _callbacks(request: FitRequest, model: keras.Model, source: Source) -> keras
 
 
 def _validator(
-    rig: Rig, model: keras.Model, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList
+    stop: StopRequest, model: keras.Model, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList
 ) -> Callable[[], Logs]:
     """Return a function that evaluates the validation data and leaves the training metrics as they were."""
 
     def validate() -> Logs:
         held = [(v, to_array(v)) for v in model.metrics_variables]
         try:
-            return rig.test(engine, source, callbacks, stop=True)
+            return run_test(engine, source, callbacks, stop)
         finally:
             for variable, value in held:
                 assign(variable, value)
@@ -133,11 +140,11 @@ def _validator(
     return validate
 
 
-def _recipe_of_call(rig: Rig, request: FitRequest, size: int | None, v: int) -> dict[str, Any]:
+def _recipe_of_call(rig: Rig, known: KnownModels, request: FitRequest, size: int | None, v: int) -> dict[str, Any]:
     """Describe a fit that was called from Python in the words of a recipe."""
     return {
         "batch": {"global_size": size, "virtual_replicas": v},
-        "compile": rig.compiled_as(request.model, _compile_config),
+        "compile": known.compiled_as(request.model, _compile_config),
         "epochs": request.epochs,
         "precision": rig.precision,
         "seed": rig.seed,

@@ -14,6 +14,7 @@ import keras
 
 from anyrig.data.source import Batch, Source
 from anyrig.errors import UsageError
+from anyrig.train.signals import StopRequest
 from anyrig.train.step.engine import Engine
 
 Logs = dict[str, Any]
@@ -77,6 +78,9 @@ class Loop:
         self._optimizer = self.model.optimizer
         self.callbacks.callbacks.append(self._seen)
         self.callbacks.on_train_begin()
+        if self.position.step == 0 and self.model._initial_epoch:  # set by Keras's BackupAndRestore
+            self.position.epoch = self.model._initial_epoch
+            self.position.step = self.position.epoch * (self.source.batches_per_epoch() or 0)
         if self.position.batch:
             self.callbacks.on_epoch_begin(self.position.epoch)
         self.on_begin()
@@ -148,3 +152,21 @@ def _with_last(batches: Iterator[Batch]) -> Iterator[tuple[Batch, bool]]:
         following = next(batches, None)
         yield current, following is None
         current = following
+
+
+def run_test(
+    engine: Engine, source: Source, callbacks: keras.callbacks.CallbackList, stop: StopRequest | None = None
+) -> Logs:
+    """Run one pass of evaluation and return its logs; end it with ValidationStopped when `stop` is requested."""
+    engine.model.reset_metrics()
+    callbacks.on_test_begin()
+    logs: Logs = {}
+    for index, batch in enumerate(source.batches(0)):
+        if stop is not None and stop.requested:
+            raise ValidationStopped
+        callbacks.on_test_batch_begin(index)
+        logs = engine.test(batch, index)
+        callbacks.on_test_batch_end(index, logs)
+    result = plain(logs)
+    callbacks.on_test_end(result)
+    return result

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
@@ -18,13 +17,10 @@ from anyrig.topology.devices import configure
 from anyrig.topology.plan import DevicePlan, count, device_plan, short_name
 from anyrig.train.batch import Batch
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
-from anyrig.train.identity import source_hash
-from anyrig.train.loop import Logs, Position, ValidationStopped, plain
+from anyrig.train.known_models import KnownModels
+from anyrig.train.loop import Logs, run_test
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest, stop_on_signals
-from anyrig.train.step.binding import bind_to_predict, bind_to_train, key
-from anyrig.train.step.mergeable import refuse_unmergeable
-from anyrig.train.step.owner import OwnerEngine
 from anyrig.train.step.placement import variables_on
 
 KERAS_BATCH_SIZE = 32
@@ -43,10 +39,7 @@ class Rig:
         self.precision = precision
         self.seed = seed
         self.stop = StopRequest()
-        self.sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
-        self._trained: WeakKeyDictionary[keras.Model, Position] = WeakKeyDictionary()
-        self._compiled: WeakKeyDictionary[keras.Model, tuple[int, Any]] = WeakKeyDictionary()
-        self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, OwnerEngine]]] = WeakKeyDictionary()
+        self._known = KnownModels(self.devices, self.plan, seed)
         self.plan(None)
 
     def __repr__(self) -> str:
@@ -72,54 +65,13 @@ class Rig:
                 f"the model function returned {type(model).__name__}, not a Keras model",
                 hint="return the keras.Model, compiled, from the function",
             )
-        source = source_hash(build_model)
-        if source is not None:
-            self.sources[model] = source
+        self._known.built(model, build_model)
         return model
 
-    def build_for(self, model: keras.Model, x: Any) -> None:
+    def prepare(self, model: keras.Model, x: Any) -> None:
         """Create the variables of a model that waits for its first data, `x`; nothing is done if they are there."""
         source = self._source(model, x, None, None, _default(x), shuffle=False)
-        self.engine(model, source.sample(), None, predict=True)
-
-    def earlier(self, model: keras.Model) -> Position:
-        """Return what `model` was trained in earlier calls of fit, so that a new one has other orders and masks."""
-        return self._trained.get(model, Position())
-
-    def remember(self, model: keras.Model, earlier: Position, done: Position) -> None:
-        """Add a call of fit to what `earlier` returns."""
-        self._trained[model] = Position(step=earlier.step + done.step, epoch=earlier.epoch + done.epoch)
-
-    def compiled_as(self, model: keras.Model, describe: Callable[[keras.Model], Any]) -> Any:
-        """Return how `model` was compiled, as first seen: callbacks change the learning rate in its optimizer later."""
-        known = self._compiled.get(model)
-        if known is None or known[0] != id(model.optimizer):
-            known = self._compiled[model] = (id(model.optimizer), describe(model))
-        return known[1]
-
-    def engine(
-        self, model: keras.Model, sample: Any, virtual_replicas: int | None, *, predict: bool = False
-    ) -> OwnerEngine:
-        """Return the engine that runs `model`, built where it was not yet; `sample` is any batch of its data.
-
-        Without `virtual_replicas` the ones the model was last used with, else one for each device.
-        """
-        known = self._engines.setdefault(model, {})
-        if virtual_replicas is None and known:
-            virtual_replicas = next(iter(known.values()))[1].plan.virtual_replicas
-        plan = self.plan(virtual_replicas)
-        with variables_on(self.devices):
-            bind_to_predict(model, sample) if predict else bind_to_train(model, sample, plan.virtual_replicas)
-        # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
-        model.jit_compile = False
-        now = (plan.virtual_replicas, *key(model))
-        if predict not in known or known[predict][0] != now:
-            known[predict] = (now, OwnerEngine(plan, model, self.seed))
-            if not predict and plan.virtual_replicas > 1:
-                refuse_unmergeable(model, known[predict][1].micro, sample)
-        engine = known[predict][1]
-        engine.read_seeds()
-        return engine
+        self._known.engine(model, source.sample(), None, predict=True)
 
     def fit(
         self,
@@ -167,10 +119,10 @@ class Rig:
         )
         try:
             if checkpoint is None:
-                return run_fit(self, request, None, None, ())
+                return run_fit(self, self._known, request, None, None, ())
             session = Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep)
             with stop_on_signals(self.stop), session:
-                return run_fit(self, request, session, checkpoint.interval, allow_changes)
+                return run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
         finally:
             self.stop.clear()
 
@@ -190,27 +142,10 @@ class Rig:
         """Return the loss and metrics of `model` on the data, as Keras's `evaluate` does."""
         rule = _one_batch_rule(batch, batch_size)
         source = self._source(model, x, y, sample_weight, rule.global_size or _default(x), shuffle=False)
-        engine = self.engine(model, source.sample(), rule.virtual_replicas)
+        engine = self._known.engine(model, source.sample(), rule.virtual_replicas)
         listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=source.batches_per_epoch())
-        logs = self.test(engine, source, listed)
+        logs = run_test(engine, source, listed)
         return logs if return_dict else _as_list(logs)
-
-    def test(
-        self, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList, stop: bool = False
-    ) -> Logs:
-        """Run one pass of evaluation; with `stop`, end it with ValidationStopped when a stop is requested."""
-        engine.model.reset_metrics()
-        callbacks.on_test_begin()
-        logs: Logs = {}
-        for index, batch in enumerate(source.batches(0)):
-            if stop and self.stop.requested:
-                raise ValidationStopped
-            callbacks.on_test_batch_begin(index)
-            logs = engine.test(batch, index)
-            callbacks.on_test_batch_end(index, logs)
-        result = plain(logs)
-        callbacks.on_test_end(result)
-        return result
 
     def predict(
         self,
@@ -225,7 +160,7 @@ class Rig:
         """Return the model's outputs for every row of `x`, in order, as Keras's `predict` does."""
         rule = _one_batch_rule(batch, batch_size)
         source = self._source(model, x, None, None, rule.global_size or _default(x), shuffle=False)
-        engine = self.engine(model, source.sample(), rule.virtual_replicas, predict=True)
+        engine = self._known.engine(model, source.sample(), rule.virtual_replicas, predict=True)
         listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=source.batches_per_epoch())
         listed.on_predict_begin()
         outputs = []

@@ -88,7 +88,7 @@ class Run:
         if stored is not None:
             from anyrig.state.restore import restore
 
-            self.rig.build_for(self._built, _columns(self._train_data)[0])
+            self.rig.prepare(self._built, _columns(self._train_data)[0])
             restore(stored, self._built, weights_only=True)
 
     def train(self, verbose: int | str = "auto") -> dict[str, list[Any]]:

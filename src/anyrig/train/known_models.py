@@ -1,0 +1,79 @@
+"""What a rig knows of the models it has built and run: their engines, their builders, what they were trained before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+
+from anyrig.topology.plan import DevicePlan
+from anyrig.train.identity import source_hash
+from anyrig.train.loop import Position
+from anyrig.train.step.binding import bind_to_predict, bind_to_train, key
+from anyrig.train.step.mergeable import refuse_unmergeable
+from anyrig.train.step.owner import OwnerEngine
+from anyrig.train.step.placement import variables_on
+
+
+class KnownModels:
+    """Keeps, for each model of a rig, what has to outlive one call of fit, evaluate or predict."""
+
+    def __init__(self, devices: Sequence[str], plan: Callable[[int | None], DevicePlan], seed: int) -> None:
+        self._devices = devices
+        self._plan = plan
+        self._seed = seed
+        self._sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
+        self._trained: WeakKeyDictionary[keras.Model, Position] = WeakKeyDictionary()
+        self._compiled: WeakKeyDictionary[keras.Model, tuple[int, Any]] = WeakKeyDictionary()
+        self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, OwnerEngine]]] = WeakKeyDictionary()
+
+    def built(self, model: keras.Model, build_model: Callable[..., Any]) -> None:
+        """Remember the code that built `model`."""
+        source = source_hash(build_model)
+        if source is not None:
+            self._sources[model] = source
+
+    def source(self, model: keras.Model) -> str | None:
+        """Return the hash of the code that built `model`, if it is known."""
+        return self._sources.get(model)
+
+    def earlier(self, model: keras.Model) -> Position:
+        """Return what `model` was trained in earlier calls of fit, so that a new one has other orders and masks."""
+        return self._trained.get(model, Position())
+
+    def remember(self, model: keras.Model, earlier: Position, done: Position) -> None:
+        """Add a call of fit to what `earlier` returns."""
+        self._trained[model] = Position(step=earlier.step + done.step, epoch=earlier.epoch + done.epoch)
+
+    def compiled_as(self, model: keras.Model, describe: Callable[[keras.Model], Any]) -> Any:
+        """Return how `model` was compiled, as first seen: callbacks change the learning rate in its optimizer later."""
+        known = self._compiled.get(model)
+        if known is None or known[0] != id(model.optimizer):
+            known = self._compiled[model] = (id(model.optimizer), describe(model))
+        return known[1]
+
+    def engine(
+        self, model: keras.Model, sample: Any, virtual_replicas: int | None, *, predict: bool = False
+    ) -> OwnerEngine:
+        """Return the engine that runs `model`, built where it was not yet; `sample` is any batch of its data.
+
+        Without `virtual_replicas` the ones the model was last used with, else one for each device.
+        """
+        known = self._engines.setdefault(model, {})
+        if virtual_replicas is None and known:
+            virtual_replicas = next(iter(known.values()))[1].plan.virtual_replicas
+        plan = self._plan(virtual_replicas)
+        with variables_on(self._devices):
+            bind_to_predict(model, sample) if predict else bind_to_train(model, sample, plan.virtual_replicas)
+        # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
+        model.jit_compile = False
+        now = (plan.virtual_replicas, *key(model))
+        if predict not in known or known[predict][0] != now:
+            known[predict] = (now, OwnerEngine(plan, model, self._seed))
+            if not predict and plan.virtual_replicas > 1:
+                refuse_unmergeable(model, known[predict][1].micro, sample)
+        engine = known[predict][1]
+        engine.read_seeds()
+        return engine
