@@ -34,6 +34,9 @@ def functional():
     joined = layers.Concatenate()([layers.Embedding(10, 4)(user), layers.Embedding(10, 4)(item)])
     return keras.Model([user, item], layers.Dense(1, name="stars")(joined))
 
+def deep():
+    return keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), *[layers.Dense(3) for _ in range(15)]])
+
 def compiled():
     model = Digits()
     model.compile("sgd", "sparse_categorical_crossentropy")
@@ -63,6 +66,7 @@ COMMANDS = {
     "image": f"predict runs/digits digit.png {BY_HAND}",
     "metrics": f"evaluate runs/digits {BY_HAND}",
     "wrong recipe": "predict runs/digits digits.npz --recipe functional.yaml",
+    "deep": "predict runs/digits digits.npz --recipe deep.yaml",
     "wrong class": "predict runs/digits digits.npz --recipe ratings.yaml",
     "own metrics": "evaluate runs/compiled",
     "named": "predict runs/ratings ratings.npz --recipe ratings.yaml",
@@ -107,6 +111,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Several:
     (folder / "digits.yaml").write_text(DIGITS)
     (folder / "ratings.yaml").write_text(RATINGS)
     (folder / "functional.yaml").write_text(RATINGS.replace("Ratings", "functional"))
+    (folder / "deep.yaml").write_text(DIGITS.replace("Digits", "deep"))
     (folder / "compiled.yaml").write_text(DIGITS.partition("compile:")[0].replace("Digits", "compiled"))
     np.savez(folder / "digits.npz", x=rng.random((40, 8, 8, 1), np.float32), y=rng.integers(0, 10, 40))
     pairs = {name: rng.integers(0, 10, 40) for name in ("user", "item")}
@@ -149,6 +154,13 @@ def test_the_image_is_made_into_the_recorded_input(done: Several) -> None:
 
 def test_labels_are_found_by_the_name_of_the_output(done: Several) -> None:
     assert done["functional metrics"][1].startswith("loss ")
+
+
+def test_only_the_first_differences_are_shown(done: Several) -> None:
+    lines = done["deep"][2].splitlines()
+    pairs = [line for line in lines if line.startswith(("  stored", "  wanted"))]
+    assert len(pairs) == 2 * 10
+    assert f"  ... and {15 * 2 + 3 - 10} more" in lines
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_evaluation_gives_the_numbers_of_training(used: Several) -> None:
     [
         ("wrong shape", "it takes rows of 8 x 8 x 1 (float32); given are rows of 5 (float32)"),
         ("neither", "cats.yaml: it is neither an array file nor an image"),
-        ("metrics of other names", "other.npz has no array y, nor any named dense; it holds x, labels"),
+        ("metrics of other names", "other.npz has no array y; it holds x, labels"),
         ("metrics of one array", "rows.npy holds one array, without a name"),
         ("no image", "none.png: there is no such file"),
         ("no source", "cats.yaml is a file, not a checkpoint"),

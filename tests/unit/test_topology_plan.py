@@ -73,3 +73,10 @@ def test_the_description_shows_rows_of_each_device() -> None:
 @pytest.mark.parametrize("name", ["/device:CPU:1", "/job:localhost/replica:0/task:0/device:CPU:1"])
 def test_short_names(name: str) -> None:
     assert short_name(name) == "CPU:1"
+
+
+def test_the_description_has_only_words_that_are_explained() -> None:
+    labels = [
+        line.split("  ")[1] for line in describe(device_plan(["CPU:0"], 2), 8).partition("\nwhy")[0].splitlines()[1:]
+    ]
+    assert labels == ["devices", "virtual replicas", "global batch", "CPU:0", "precision"]

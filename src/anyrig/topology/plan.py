@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from anyrig.errors import UsageError
 
-STRATEGY = "owner"
-REDUCTION = "exact"
 PRECISIONS = ("auto", "float32")
 _LABEL_WIDTH = 18
 
@@ -27,9 +25,7 @@ class DevicePlan:
     devices: tuple[str, ...]
     virtual_replicas: int
     blocks: tuple[tuple[int, ...], ...]
-    strategy: str
     precision: str
-    reduction: str
     reasons: tuple[str, ...]
 
 
@@ -59,9 +55,7 @@ def device_plan(
         devices=tuple(devices),
         virtual_replicas=v,
         blocks=blocks,
-        strategy=STRATEGY,
         precision="float32",
-        reduction=REDUCTION,
         reasons=reasons,
     )
 
