@@ -114,8 +114,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Several:
     (folder / "deep.yaml").write_text(DIGITS.replace("Digits", "deep"))
     (folder / "compiled.yaml").write_text(DIGITS.partition("compile:")[0].replace("Digits", "compiled"))
     np.savez(folder / "digits.npz", x=rng.random((40, 8, 8, 1), np.float32), y=rng.integers(0, 10, 40))
-    pairs = {name: rng.integers(0, 10, 40) for name in ("user", "item")}
-    np.savez(folder / "ratings.npz", **pairs, stars=rng.random(40))
+    user, item = rng.integers(0, 10, (2, 40))
+    np.savez(folder / "ratings.npz", user=user, item=item, stars=rng.random(40))
     np.savez(folder / "wide.npz", user=np.zeros((4, 3), int), item=np.zeros(4, int))
     np.savez(folder / "unknown.npz", user=np.full(4, 99), item=np.zeros(4, int))
     np.save(folder / "rows.npy", np.zeros((4, 3)))

@@ -58,7 +58,7 @@ def test_a_model_says_itself_which_sizes_are_free_and_the_record_which_names_the
     assert inputs_of(SimpleNamespace(), {"inputs": LEAF}) == IMAGE
     assert inputs_of(SimpleNamespace(), {}) is None
     pair = SimpleNamespace(inputs=[SimpleNamespace(name=n, shape=(None,), dtype="int64") for n in ("user", "item")])
-    assert list(inputs_of(pair, {"inputs": [LEAF, LEAF]})) == ["user", "item"]
+    assert inputs_of(pair, {"inputs": [LEAF, LEAF]}) == {"user": USER, "item": USER}
     assert inputs_of(pair, {"inputs": NAMED}) == {"user": USER, "item": ITEM}
 
 
