@@ -39,7 +39,8 @@ def command(
     SOURCE is a run directory (its newest checkpoint is used) or a checkpoint. INPUT is a .npy or .npz file, or PNG and
     JPEG images, which are made into the model's input: gray or color, size, scale; what was done is told on stderr.
     """
-    from anyrig.cli.inputs import default_scale, parse_scale, read_inputs
+    from anyrig.cli.images import default_scale, parse_scale
+    from anyrig.cli.inputs import read_inputs
     from anyrig.cli.models import fitting, open_for_use
     from anyrig.topology.numeric import apply_numeric_settings
     from anyrig.train.recipe.schema import load_recipe
