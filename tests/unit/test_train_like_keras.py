@@ -103,7 +103,11 @@ def test_B071_backup_and_restore_goes_on_where_it_was(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def train(act: Callable[[], None]) -> None:
-        watch = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: (seen.append(epoch), act()))
+        def begin(epoch: int, _logs: Any) -> None:
+            seen.append(epoch)
+            act()
+
+        watch = keras.callbacks.LambdaCallback(on_epoch_begin=begin)
         callbacks = [keras.callbacks.BackupAndRestore(tmp_path / "backup"), watch]
         rig = Rig(1)
         rig.fit(rig.build(single()), X, Y, batch=rule(1), epochs=3, callbacks=callbacks, verbose=0)

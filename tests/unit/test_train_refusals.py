@@ -131,7 +131,7 @@ class Hidden(layers.Layer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.box = type("Box", (), {"generator": keras.random.SeedGenerator(1)})
+        self.box: Any = type("Box", (), {"generator": keras.random.SeedGenerator(1)})
 
     def call(self, inputs: Any) -> Any:
         return inputs + keras.random.normal(keras.ops.shape(inputs), seed=self.box.generator)
