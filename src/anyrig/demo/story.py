@@ -67,7 +67,7 @@ def tell(folder: Path, *, epochs: int, wanted_accuracy: float | None) -> None:
     print("\nA picture from a file, and what is in the checkpoint:")
     picture = next(folder.glob("a-*.png"))
     _show("predict", str(folder / "c"), str(picture))
-    _show("inspect", str(folder / "c"), "--digest")
+    _show("inspect", str(folder / "c"))
     _check(outcomes, wanted_accuracy)
 
 
