@@ -102,7 +102,7 @@ def short(device: str) -> str:
 
 LARGE = 64  # elements: kernels, not biases
 devices, misplaced, checked = set(), [], 0
-for assignment in assignments(step.get_concrete_function().graph):
+for assignment in assignments(step.graph):
     size = assignment.inputs[1].shape.num_elements() or 0
     wanted = home(assignment.inputs[0])
     if size < LARGE:

@@ -70,7 +70,7 @@ def _try_parts(micro: MicroBatch, metrics: list[Any], batch: Any) -> None:
         return parts
 
     try:
-        whole, first, second = tried()
+        whole, first, second = tried.get_concrete_function()()
     except AnyrigError:
         raise
     except Exception:  # noqa: BLE001 - rows that were made up need not suit the model; its real ones are traced next

@@ -95,7 +95,7 @@ class OwnerEngine:
             parts = self._all_parts(micro, filled, leaves, keys, shape)
             return step_function(parts, tf.shape(leaves[0])[0])
 
-        return step
+        return step.get_concrete_function()
 
     def _all_parts(self, micro: Any, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor, shape: Any) -> list[Any]:
         """Return the result of every non-empty virtual replica, each computed on its device."""
