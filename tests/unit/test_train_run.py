@@ -145,6 +145,15 @@ def test_U06_a_damaged_checkpoint_is_set_aside_and_the_one_before_takes_its_plac
     assert newest(two_epochs).state_digest == newest(straight).state_digest
 
 
+def test_a_start_that_is_refused_leaves_a_damaged_checkpoint_where_it_is(two_epochs: Path) -> None:
+    data = next((two_epochs / "checkpoints" / "step-000000006").glob("model-*"))
+    data.chmod(0o600)
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(AnyrigError, match="recipe: seed: 0 -> 1"):
+        train(two_epochs, seed=1)
+    assert sorted(path.name for path in (two_epochs / "checkpoints").iterdir()) == ["step-000000003", "step-000000006"]
+
+
 def test_U05_a_half_written_checkpoint_is_not_one(straight: Path, two_epochs: Path) -> None:
     folder = two_epochs / "checkpoints"
     shutil.copytree(folder / "step-000000006", folder / ".step-000000009.partial-00000000")

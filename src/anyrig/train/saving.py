@@ -66,6 +66,7 @@ class Saver:
             self.session.events.emit("start", **self.settled)
             return
         differences = refuse_changes(self.session.stored.record["run"], identity, allowed)
+        self.session.set_rejected_aside()
         restore(self.session.stored, self.loop.model)
         self.loop.engine.read_seeds()
         position = self.loop.position
@@ -97,7 +98,7 @@ class Saver:
     def at_boundary(self, boundary: Boundary) -> None:
         """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""
         self._emit_epoch(boundary)
-        if boundary.kind == "epoch" and self._finished():
+        if self.session is not None and boundary.kind == "epoch" and self._finished():
             self._before_end = self._present(capture(self.loop.model))
         stopping = self.stop.requested and not (boundary.kind == "epoch" and self._finished())
         if self.session is not None and (stopping or self._due(boundary)):

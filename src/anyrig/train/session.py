@@ -74,6 +74,11 @@ class Session:
         """The progress of the stored checkpoint; empty for a new run."""
         return self.stored.progress if self.stored is not None else {}
 
+    def set_rejected_aside(self) -> None:
+        """Hide the newer checkpoints that cannot be used; to be called once it is sure that the run goes on."""
+        for rejected in self.rejected:
+            set_aside(self.checkpoints, rejected)
+
     def save(
         self,
         step: int,
@@ -126,8 +131,6 @@ class Session:
                 f"no checkpoint in {self.checkpoints} is sound, and starting anew would throw the run away:{reasons}",
                 hint=f"look at them with: anyrig verify {self.directory}; or give another run directory",
             )
-        for rejected in self.rejected:
-            set_aside(self.checkpoints, rejected)
         self.stored = found
 
     def _settle_numerics(self) -> None:

@@ -25,11 +25,6 @@ class Change:
         return f"{self.key}: {self.old} -> {self.new}"
 
 
-def diff_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return a line such as "seed: 0 -> 1" for each difference that a resume must not have, sorted by key."""
-    return [str(change) for change in changes(old, new) if not change.free]
-
-
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     """Return every difference between two canonical recipes, sorted by key."""
     before, after = dict(_leaves(old)), dict(_leaves(new))

@@ -6,8 +6,6 @@ Reading a recipe runs none of the user's code and imports no TensorFlow; `model.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -226,12 +224,6 @@ class Recipe(Section):
     def canonical(self) -> dict[str, Any]:
         """Return the complete recipe as JSON values, defaults included and paths as written; equal for equal runs."""
         return self.model_dump(mode="json")
-
-    @property
-    def recipe_hash(self) -> str:
-        """SHA-256 of the canonical recipe."""
-        text = json.dumps(self.canonical(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -64,14 +64,13 @@ class MicroBatch:
         self.trainable: list[keras.Variable] = list(model.trainable_variables)
         self.state: list[keras.Variable] = [v for v in model.non_trainable_variables if id(v) not in seeds]
         self.loss_scale: list[keras.Variable] = _loss_scale_variables(getattr(model, "optimizer", None))
-        self.metrics = metric_variables(model)
         # Keras counts these per batch. They get the losses of the whole step when it is divided.
         self.loss_trackers = (
             list(model._compile_loss.metrics) if virtual_replicas > 1 and _several_losses(model) else []
         )
         tracked = {id(v) for tracker in self.loss_trackers for v in tracker.variables}
-        self.unmerged = [v for v in self.metrics if id(v) in tracked]
-        self.metrics = [v for v in self.metrics if id(v) not in tracked]
+        self.unmerged = [v for v in metric_variables(model) if id(v) in tracked]
+        self.metrics = [v for v in metric_variables(model) if id(v) not in tracked]
         self.moved: list[tuple[keras.Variable, Rule]] = []
         self.virtual_replicas = virtual_replicas
         self.random_without_training = False
