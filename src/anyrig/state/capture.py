@@ -1,7 +1,7 @@
 """Take the state of a model as named tensors, files and one document. Nothing is copied on CPU and nothing changed.
 
-One exception: an optimizer that has no slots yet is built, so that a state taken before the first step has the same
-names as one taken after it.
+One exception: a compiled optimizer that has no slots yet is built, so that a state taken before the first step has the
+same names as one taken after it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import keras
 
 from anyrig.errors import UsageError
 from anyrig.state.layer_state import LayerState, layer_states, writes_arrays
+from anyrig.state.optimizers import optimizers
 from anyrig.state.tree import walk_layers
 from anyrig.state.values import to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
@@ -42,8 +43,9 @@ def capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True)
     named = model_variables(model, layers)
     states = layer_states(layers)
     tensors = [_stored(item) for item in plain_variables(named, states)] + _own_tensors(states)
-    if optimizer and (used := built_optimizer(model)) is not None:
-        tensors += [_stored(item) for item in optimizer_variables(used, named)]
+    if optimizer:
+        for key, used in optimizers(model, layers).items():
+            tensors += [_stored(item) for item in optimizer_variables(used, named, key)]
     if metrics:
         tensors += [_stored(item) for item in metric_variables(model, layers)]
     assets = {state.asset_path(file): content for state in states for file, content in state.files.items()}
@@ -58,14 +60,6 @@ def require_built(model: keras.Model) -> None:
             f"the model {model.name!r} ({type(model).__name__}) is not built: its variables do not exist yet",
             hint="call it once on a batch of data, model(x), or model.build(input_shape) if it builds from a shape",
         )
-
-
-def built_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
-    """Return the optimizer of a compiled model, its slots built; None if the model has none."""
-    optimizer = vars(model).get("optimizer")
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    return optimizer
 
 
 def plain_variables(named: Sequence[NamedVariable], states: Sequence[LayerState]) -> list[NamedVariable]:

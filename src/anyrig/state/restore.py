@@ -18,7 +18,7 @@ import numpy as np
 
 from anyrig import names
 from anyrig.errors import AnyrigError
-from anyrig.state.capture import built_optimizer, plain_variables, require_built
+from anyrig.state.capture import plain_variables, require_built
 from anyrig.state.compare import Spec, refuse_ambiguous, refuse_differences
 from anyrig.state.layer_state import (
     VOCABULARY,
@@ -36,6 +36,7 @@ from anyrig.state.layer_state import (
     writes_files,
 )
 from anyrig.state.measures import unbuilt
+from anyrig.state.optimizers import optimizers
 from anyrig.state.tree import PlacedLayer, walk_layers
 from anyrig.state.values import assign, shape_of, to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
@@ -157,8 +158,9 @@ def _training_variables(
     groups: set[str],
 ) -> list[NamedVariable]:
     found: list[NamedVariable] = []
-    if "optimizer" in groups and (optimizer := built_optimizer(model)) is not None:
-        found += optimizer_variables(optimizer, named)
+    if "optimizer" in groups:
+        for key, optimizer in optimizers(model, layers).items():
+            found += optimizer_variables(optimizer, named, key)
     if "metrics" in groups:
         measured = metric_variables(model, layers)
         _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in measured})

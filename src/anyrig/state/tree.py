@@ -92,12 +92,17 @@ def walk_layers(model: keras.Layer) -> list[PlacedLayer]:
 
 def held_objects(layer: keras.Layer) -> list[Held]:
     """Return the Keras objects that the attributes of `layer` hold, containers opened at any depth."""
+    return own_objects(layer, (keras.Layer, keras.Variable, keras.random.SeedGenerator, keras.Metric))
+
+
+def own_objects(layer: keras.Layer, kinds: Any) -> list[Held]:
+    """Return the objects of `kinds` (a class or several) that the attributes of `layer` hold, at any depth."""
     attributes = vars(layer)
     held: list[Held] = []
     for name in sorted(attributes, key=lambda name: (name.startswith("_"), name)):
         if type(attributes[name]) in _PLAIN or name in _BOOKKEEPING or name.startswith("_self_"):
             continue
-        held.extend(_leaves(attributes[name], (name,), frozenset()))
+        held.extend(_leaves(attributes[name], (name,), frozenset(), kinds))
     return held
 
 
@@ -149,8 +154,8 @@ def graph_children(layer: keras.Layer) -> list[Held]:
     return [Held((name,), child) for name, child in zip(sibling_names(layers), layers, strict=True)]
 
 
-def _leaves(value: Any, path: Path, above: frozenset[int]) -> Iterator[Held]:
-    if isinstance(value, (keras.Layer, keras.Variable, keras.random.SeedGenerator, keras.Metric)):
+def _leaves(value: Any, path: Path, above: frozenset[int], kinds: Any) -> Iterator[Held]:
+    if isinstance(value, kinds):
         yield Held(path, value)
     elif id(value) in above:
         return
@@ -158,9 +163,9 @@ def _leaves(value: Any, path: Path, above: frozenset[int]) -> Iterator[Held]:
         inside = above | {id(value)}
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if type(item) not in _PLAIN:
-                yield from _leaves(item, (*path, str(key)), inside)
+                yield from _leaves(item, (*path, str(key)), inside, kinds)
     elif isinstance(value, (set, frozenset)):
-        yield from _set_members(value, path)
+        yield from (held for held in _set_members(value, path) if isinstance(held.value, kinds))
 
 
 def _set_members(members: set[Any] | frozenset[Any], path: Path) -> Iterator[Held]:
