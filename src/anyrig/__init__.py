@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anyrig.errors import Stopped as Stopped
     from anyrig.train.batch import Batch as Batch
     from anyrig.train.checkpoint import Checkpoint as Checkpoint
+    from anyrig.train.parity.run import parity as parity
     from anyrig.train.rig import Rig as Rig
     from anyrig.train.run import Run as Run
     from anyrig.train.step.merging import merge_rule as merge_rule
@@ -26,6 +27,7 @@ _HOMES = {
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
     "merge_rule": "anyrig.train.step.merging",
+    "parity": "anyrig.train.parity.run",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (each name is found by __getattr__)

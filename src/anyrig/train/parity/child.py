@@ -1,0 +1,63 @@
+"""The program of a child process: trains cases on one device count and writes what the state was after each step.
+
+It is started by `children.py` with the path of a job file. One line of JSON is written for each case as soon as it is
+done, so that a crash in a later case does not take the earlier ones away.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyrig.errors import AnyrigError
+from anyrig.topology.devices import configure
+from anyrig.train.parity.cases import open_case
+
+
+def main(job: Mapping[str, Any]) -> None:
+    """Do the job; its results are lines of JSON in the file that it names."""
+    with Path(job["results"]).open("a", encoding="utf-8") as results:
+        for index, case in enumerate(job["cases"]):
+            outcome = _outcome(case, job["devices"], Path(job["folder"]) / f"{job['devices']}-{index}")
+            results.write(json.dumps({"name": case["name"], **outcome}) + "\n")
+            results.flush()
+
+
+def _outcome(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
+    try:
+        return _train(case, devices, kept)
+    except AnyrigError as error:
+        return {"problem": str(error), "code": error.code}
+    except Exception as error:  # noqa: BLE001  (the user's own code: told in the report)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        first_line = str(error).strip().partition("\n")[0]
+        return {"problem": f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {first_line}"}
+
+
+def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
+    configure(devices)
+    import keras
+
+    from anyrig.train.batch import Batch
+    from anyrig.train.parity.recorder import Recorder
+    from anyrig.train.rig import Rig
+
+    keras.backend.clear_session()
+    gc.collect()
+    build, (x, y, weight) = open_case(case["source"])
+    rig = Rig(devices=devices, precision=case["precision"], seed=case["seed"])
+    model = rig.build(build)
+    recorder = Recorder(case["steps"], keep=case.get("keep", {}))
+    batch = Batch(global_size=case["batch_size"], virtual_replicas=case["virtual_replicas"])
+    # Every epoch has a step at least, and the recorder ends it when there were enough.
+    rig.fit(model, x, y, sample_weight=weight, epochs=case["steps"], verbose=0, callbacks=[recorder], batch=batch)
+    if recorder.kept:
+        np.savez(kept, **recorder.kept)  # type: ignore[arg-type]  # names of arrays
+    own_step = type(model).train_step is not keras.Model.train_step
+    return {"states": recorder.states, "promised": not own_step, "arrays": f"{kept}.npz" if recorder.kept else None}
