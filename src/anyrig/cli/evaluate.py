@@ -11,6 +11,7 @@ import click
 
 from anyrig.cli import options, text
 from anyrig.errors import UsageError
+from anyrig.report import words
 
 if TYPE_CHECKING:
     from anyrig.cli.models import Opened
@@ -51,7 +52,7 @@ def command(source: str, data: Path | None, devices: str | None, as_json: bool, 
     configure(devices)
     opened = open_for_use(checkpoint, None if recipe is None else rules)
     metrics = _evaluate(opened, checkpoint, rules, _rows(rules, data, opened), devices)
-    click.echo(json.dumps(metrics) if as_json else text.facts([(name, text.value(v)) for name, v in metrics.items()]))
+    click.echo(json.dumps(metrics) if as_json else text.facts([(name, words.value(v)) for name, v in metrics.items()]))
 
 
 def _evaluate(opened: Opened, checkpoint: Checkpoint, rules: Recipe, rows: Rows, devices: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import click
 
 from anyrig.cli import options, text
 from anyrig.errors import UsageError
+from anyrig.report import words
 
 if TYPE_CHECKING:
     from anyrig.locations import Location
@@ -77,9 +78,9 @@ def _list_runs(folder: Path, runs: list[Path], as_json: bool) -> None:
     lines = [
         (
             row["name"],
-            "none" if row["step"] is None else text.value(row["step"]),
+            "none" if row["step"] is None else words.value(row["step"]),
             row["position"] or "",
-            text.values(row["metrics"]),
+            words.values(row["metrics"]),
         )
         for row in rows
     ]
@@ -143,12 +144,12 @@ def _table(rows: list[dict[str, Any]]) -> str:
     now = time.time()
     lines = [
         (
-            text.value(row["step"]),
+            words.value(row["step"]),
             row["position"],
             text.size(row["bytes"]),
-            text.age(now - row["written"]),
+            words.age(now - row["written"]),
             "newest" if row is rows[-1] else "",
-            text.values(row["metrics"]),
+            words.values(row["metrics"]),
         )
         for row in rows
     ]

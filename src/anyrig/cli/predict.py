@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from anyrig.cli import options, text
+from anyrig.report import words
 
 _SHOWN = 20  # rows of the table
 
@@ -89,7 +90,7 @@ def _echo_json(labels: list[str], predicted: Any) -> None:
 def _echo_table(labels: list[str], predicted: Any) -> None:
     rows = [{"input": label, **_summary(_row(predicted, index))} for index, label in enumerate(labels[:_SHOWN])]
     header = tuple(dict.fromkeys(name for row in rows for name in row))
-    lines = [tuple(text.value(row.get(name, "")) for name in header) for row in rows]
+    lines = [tuple(words.value(row.get(name, "")) for name in header) for row in rows]
     click.echo(text.table(header, lines, frozenset({"class", "probability", "score", "value"})))
     if len(labels) > _SHOWN:
         click.echo(f"… {len(labels) - _SHOWN:,} more rows (--output FILE.npy or --json for all)")

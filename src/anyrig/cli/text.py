@@ -9,7 +9,6 @@ from anyrig.positions import describe_position
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LISTED = 16
-_SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def size(count: int) -> str:
@@ -18,28 +17,6 @@ def size(count: int) -> str:
     while number >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1
     return f"{count} B" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
-
-
-def age(seconds: float) -> str:
-    """Return the time in its largest whole unit: "12 s", "3 min", "5 h", "2 d"."""
-    for length, unit in _SPANS:
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return "now"
-
-
-def value(number: object) -> str:
-    """Return a metric with four significant decimals, a count with separators, and anything else as it is."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return str(number)
-    return (
-        f"{number:,}" if isinstance(number, int) else f"{number:.4f}" if 1e-3 <= abs(number) < 1e6 else f"{number:.4g}"
-    )
-
-
-def values(named: dict[str, object]) -> str:
-    """Return "accuracy 0.9712, loss 0.1031"."""
-    return ", ".join(f"{name} {value(number)}" for name, number in named.items())
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from anyrig.cli import options, text
+from anyrig.report import words
 
 
 @click.command("train")
@@ -78,7 +79,7 @@ def _echo_end(run: Path) -> None:
     facts = [
         ("done", str(run)),
         ("step", text.step(checkpoint.step, checkpoint.progress)),
-        ("metrics", text.values(checkpoint.progress.get("metrics", {}))),
+        ("metrics", words.values(checkpoint.progress.get("metrics", {}))),
         ("state digest", checkpoint.state_digest),
     ]
     click.echo(text.facts([(label, value) for label, value in facts if value]))

@@ -124,7 +124,8 @@ def _shortfall(callback: Any) -> str | None:
 
 def _state(callback: Any) -> dict[str, Any]:
     if _speaks_for_itself(callback):
-        return {"state": callback.get_state()}
+        state = callback.get_state()
+        return {"state": state} if state else {}
     known = _known(callback)
     state = {name: getattr(callback, name) for name in _FIELDS[known] if hasattr(callback, name)} if known else {}
     if state.get("best_weights") is not None:
