@@ -229,6 +229,12 @@ def test_users_callback_with_nested_state() -> None:
     assert states.unsupported == []
 
 
+def test_a_callback_with_nothing_to_keep_may_be_left_out_of_the_resumed_run() -> None:
+    states = callbacks_state([Own({})])
+    assert states.unsupported == []
+    restore_callbacks([], *through_json(states))
+
+
 def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
     class Mine(callbacks.EarlyStopping):
         """A subclass with state of its own."""

@@ -125,7 +125,7 @@ def _shortfall(callback: Any) -> str | None:
 def _state(callback: Any) -> dict[str, Any]:
     if _speaks_for_itself(callback):
         state = callback.get_state()
-        return {"state": state} if state else {}
+        return {} if isinstance(state, dict) and not state else {"state": state}
     known = _known(callback)
     state = {name: getattr(callback, name) for name in _FIELDS[known] if hasattr(callback, name)} if known else {}
     if state.get("best_weights") is not None:
