@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from anyrig.train.parity.run import parity as parity
     from anyrig.train.rig import Rig as Rig
     from anyrig.train.run import Run as Run
+    from anyrig.train.step.losses import loss_rule as loss_rule
     from anyrig.train.step.merging import merge_rule as merge_rule
 
 _HOMES = {
@@ -26,6 +27,7 @@ _HOMES = {
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
+    "loss_rule": "anyrig.train.step.losses",
     "merge_rule": "anyrig.train.step.merging",
     "parity": "anyrig.train.parity.run",
 }

@@ -54,13 +54,6 @@ def test_logs_of_several_outputs_are_those_of_the_whole_batch(v: int) -> None:
         np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
 
 
-def test_a_loss_that_leaves_positions_out_is_refused() -> None:
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
-    rig = Rig(1)
-    with pytest.raises(AnyrigError, match="positions that a mask leaves"):
-        rig.fit(rig.build(single(loss)), X, Y, batch=rule(4), verbose=0)
-
-
 def test_weights_that_are_all_zero_give_a_loss_of_zero() -> None:
     loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
     rig = Rig(1)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from anyrig.errors import AnyrigError, UsageError
-from anyrig.train.step.losses import Share
+from anyrig.train.step.losses import CountsNeeded, share_of
 from anyrig.train.step.microbatch import MicroBatch, Parts, Values
 from anyrig.train.step.purity import refuse_impure
 
@@ -65,12 +65,12 @@ def _try_parts(micro: MicroBatch, metrics: list[Any], batch: Any) -> None:
 
     @tf.function(autograph=False)
     def tried() -> list[Parts]:
-        parts = [_tested(micro, batch, start, stop) for start, stop in ((0, rows), (0, cut), (cut, rows))]
+        parts = _tested(micro, batch, [(0, rows)]) + _tested(micro, batch, [(0, cut), (cut, rows)])
         refuse_impure(tf.compat.v1.get_default_graph())
         return parts
 
     try:
-        whole, first, second = tried.get_concrete_function()()
+        whole, first, second = _traced(tried, micro)()
     except AnyrigError:
         raise
     except Exception:  # noqa: BLE001 - rows that were made up need not suit the model; its real ones are traced next
@@ -88,15 +88,30 @@ def _try_parts(micro: MicroBatch, metrics: list[Any], batch: Any) -> None:
             raise _refused_metric(owner, "two parts of a batch, added up, give another result than the whole batch")
 
 
-def _tested(micro: MicroBatch, batch: Any, start: int, stop: int) -> Parts:
-    rows = int(keras.tree.flatten(batch)[0].shape[0])
-    weights = [leaf for leaf in keras.tree.flatten(batch[2]) if leaf is not None]
-    total = tf.reduce_sum(tf.cast(weights[0], tf.float32)) if weights else tf.zeros(())
+def _traced(function: Any, micro: MicroBatch) -> Any:
+    try:
+        return function.get_concrete_function()
+    except CountsNeeded:
+        micro.counts_first = True
+        return function.get_concrete_function()
+
+
+def _tested(micro: MicroBatch, batch: Any, ranges: list[tuple[int, int]]) -> list[Parts]:
+    """Return what `micro.test` gives for each range of rows, the ranges together being the batch."""
     groups = (micro.trainable, micro.state, micro.loss_scale, micro.metrics)
     values = Values(*([tf.convert_to_tensor(v.value) for v in group] for group in groups))
-    part = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[start:stop], batch)
     keys = tf.zeros((len(micro.seed_states), 2), tf.int64)
-    return micro.test(values, keys, part, Share(tf.constant((stop - start) / rows, tf.float32), total))
+    slices = [_rows_between(batch, start, stop) for start, stop in ranges]
+    counts = [micro.count(values, keys, rows, training=False) if micro.counts_first else [] for rows in slices]
+    totals = [sum(parts) for parts in zip(*counts, strict=True)]
+    return [
+        micro.test(values, keys, rows, share_of(stop - start, ranges[-1][1], own, totals))
+        for (start, stop), rows, own in zip(ranges, slices, counts, strict=True)
+    ]
+
+
+def _rows_between(batch: Any, start: int, stop: int) -> Any:
+    return keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[start:stop], batch)
 
 
 def _equal(one: Any, other: Any) -> bool:

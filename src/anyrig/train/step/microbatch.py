@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from anyrig.train.step.losses import Share, losses_of_share
+from anyrig.train.step.losses import Share, denominators, losses_of_share, part_of_batch
 from anyrig.train.step.merging import Rule, contribution, depends_on, refuse_write, rule_for
 
 
@@ -74,6 +74,7 @@ class MicroBatch:
         self.moved: list[tuple[keras.Variable, Rule]] = []
         self.virtual_replicas = virtual_replicas
         self.random_without_training = False
+        self.counts_first = False  # whether a loss has a denominator that only a pass over the micro-batches tells
 
     def train(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
         """Return loss, gradients, moved state and metric gains of one micro-batch.
@@ -102,6 +103,12 @@ class MicroBatch:
         seeds_drawn = {id(state) for state in self.seed_states} & {id(v) for v in scope.assigned}
         self.random_without_training = bool(seeds_drawn)
         return Parts(loss, [], [], [scope.get_current_value(v) for v in self.metrics], losses)
+
+    def count(self, values: Values, seeds: tf.Tensor, batch: Any, *, training: bool) -> list[tf.Tensor]:
+        """Return the denominator of each compiled loss for these rows; TensorFlow drops what they do not depend on."""
+        x, y, sample_weight = batch
+        with self._scope(values, seeds):
+            return denominators(self.model, y, _call(self.model, x, training=training), sample_weight)
 
     def predict(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Any:
         """Return the model's outputs for one micro-batch, with `training=False`."""
@@ -135,7 +142,7 @@ class MicroBatch:
         with losses_of_share(self.model, share) as values:
             loss = self.model._compute_loss(x, y, y_pred, sample_weight, training=training)
         tracked = values if self.loss_trackers else []
-        return loss * tf.cast(share.rows, loss.dtype), [v * tf.cast(share.rows, v.dtype) for v in tracked]
+        return part_of_batch(self.model, loss, share), [v * tf.cast(share.rows, v.dtype) for v in tracked]
 
     def _scope(self, values: Values, seeds: tf.Tensor) -> RecordingScope:
         start = values.metrics if self.virtual_replicas == 1 else _zeros(self.metrics)

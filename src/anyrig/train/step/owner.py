@@ -13,7 +13,6 @@ every addition, since grappler would otherwise rewrite a tree of additions into 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import keras
@@ -26,7 +25,7 @@ from anyrig.state.seeds import seed_generators
 from anyrig.state.values import to_array
 from anyrig.topology.plan import DevicePlan
 from anyrig.train.step import seeds
-from anyrig.train.step.losses import Share
+from anyrig.train.step.losses import CountsNeeded, Share, share_of
 from anyrig.train.step.microbatch import MicroBatch, Parts, Values
 from anyrig.train.step.placement import follow_largest_input, owner, sums_already_made
 from anyrig.train.step.purity import refuse_impure
@@ -88,44 +87,57 @@ class OwnerEngine:
             refuse_impure(tf.compat.v1.get_default_graph())
             return result
 
+        @tf.function(autograph=False, experimental_attributes={"_noinline": True})
+        def count(values: Values, keys: tf.Tensor, leaves: list[tf.Tensor]) -> list[tf.Tensor]:
+            return self.micro.count(values, keys, _pack(shape, leaves), training=work == self.micro.train)
+
         key_spec = tf.TensorSpec((self.plan.virtual_replicas, len(self._generators) + 1, 2), tf.int64)
 
         @tf.function(autograph=False, input_signature=[specs, key_spec])
         def step(leaves: list[tf.Tensor], keys: tf.Tensor) -> Any:
-            parts = self._all_parts(micro, filled, leaves, keys, shape)
-            return step_function(parts, tf.shape(leaves[0])[0])
+            given, rows = self._given(filled, leaves, keys), tf.shape(leaves[0])[0]
+            counts = self._on_devices(count, given) if self.micro.counts_first else [[]] * filled
+            shares = self._shares(rows, counts)
+            parts = self._on_devices(micro, [(*g, share) for g, share in zip(given, shares, strict=True)])
+            return step_function(parts, rows)
 
-        return step.get_concrete_function()
+        try:
+            return step.get_concrete_function()
+        except CountsNeeded:
+            self.micro.counts_first = True
+            return step.get_concrete_function()
 
-    def _all_parts(self, micro: Any, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor, shape: Any) -> list[Any]:
-        """Return the result of every non-empty virtual replica, each computed on its device."""
+    def _given(self, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor) -> list[tuple[Any, ...]]:
+        """Return keys and rows of every non-empty virtual replica, the rows as `batch.row_ranges` gives them."""
         with tf.device(_HOST):
-            shares = self._shares(leaves, shape)
+            starts = self._starts(tf.shape(leaves[0])[0])
+            return [(keys[v], [leaf[starts[v] : starts[v + 1]] for leaf in leaves]) for v in range(filled)]
+
+    def _on_devices(self, function: Any, given: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return what `function` makes of what each non-empty virtual replica is given, computed on its device."""
         parts = []
         for device, block in zip(self.plan.devices, self.plan.blocks, strict=True):
             with tf.device(device):
                 values = self._read_variables()
                 before: list[tf.Tensor] = []
-                for v in (v for v in block if v < filled):
-                    start, stop, share = shares[v]
-                    with tf.device(_HOST):
-                        rows = [leaf[start:stop] for leaf in leaves]
+                for v in (v for v in block if v < len(given)):
                     # One micro-batch after another: a device never holds the activations of two.
                     with tf.control_dependencies(before):
-                        part = micro(values, keys[v], rows, share)
+                        part = function(values, *given[v])
                     parts.append(keras.tree.map_structure(_barrier, part))
                     before = [keras.tree.flatten(part)[0]]
         return parts
 
-    def _shares(self, leaves: list[tf.Tensor], shape: Any) -> list[tuple[tf.Tensor, tf.Tensor, Share]]:
-        """Return start row, stop row and share of each virtual replica, as `batch.row_ranges` gives them."""
-        rows, replicas = tf.shape(leaves[0])[0], self.plan.virtual_replicas
-        starts = [v * (rows // replicas) + tf.minimum(v, rows % replicas) for v in range(replicas + 1)]
-        weights = [w for w in keras.tree.flatten(_pack(shape, leaves)[2]) if w is not None]
-        total = tf.reduce_sum(tf.cast(weights[0], tf.float32)) if weights else tf.zeros(())
-        return [
-            (a, b, Share(tf.cast(b - a, tf.float32) / tf.cast(rows, tf.float32), total)) for a, b in pairwise(starts)
-        ]
+    def _starts(self, rows: tf.Tensor) -> list[tf.Tensor]:
+        replicas = self.plan.virtual_replicas
+        return [v * (rows // replicas) + tf.minimum(v, rows % replicas) for v in range(replicas + 1)]
+
+    def _shares(self, rows: tf.Tensor, counts: list[list[tf.Tensor]]) -> list[Share]:
+        """Return each virtual replica's share of the batch; the counts are added up in the tree as all is."""
+        with tf.device(_HOST):
+            totals = [self._sum(list(parts), _HOST) for parts in zip(*counts, strict=True)]
+            starts = self._starts(rows)
+            return [share_of(starts[v + 1] - starts[v], rows, own, totals) for v, own in enumerate(counts)]
 
     def _read_variables(self) -> Values:
         """Return the current values of the model's variables, read once for the device in scope."""

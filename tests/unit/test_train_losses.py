@@ -1,0 +1,74 @@
+"""Virtual replicas give Keras's loss for the whole batch, whatever the loss divides by: rows, positions, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import anyrig
+from anyrig.train.rig import Rig
+
+layers, losses = keras.layers, keras.losses
+GENERATOR = np.random.default_rng(0)
+TOKENS = GENERATOR.integers(0, 5, (23, 7))
+TOKENS[3:9] = 0  # whole micro-batches without a valid position
+TOKENS[:, 5:] = 0
+NUMBERS = GENERATOR.normal(size=(23, 7, 1)).astype("float32")
+LABELS = GENERATOR.integers(0, 3, (23, 7))
+PER_STEP = GENERATOR.uniform(0, 1, (23, 7)).astype("float32")
+IGNORES = {"from_logits": True, "ignore_class": 0}
+
+
+def same_as_keras(build: Callable[[], keras.Model], x: Any, y: Any, weight: Any = None, v: int = 4) -> None:
+    """Fit the model on uneven batches with V virtual replicas and with Keras; compare history and weights."""
+    rig = Rig(1)
+    ours, theirs = rig.build(build), rig.build(build)
+    given: dict[str, Any] = {"sample_weight": weight, "epochs": 2, "shuffle": False, "verbose": 0}
+    found = rig.fit(ours, x, y, batch=anyrig.Batch(global_size=8, virtual_replicas=v), **given).history
+    expected = theirs.fit(x, y, batch_size=8, **given).history
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=2e-6, atol=1e-6, err_msg=name)
+    for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def per_token(loss: Any, *, mask: bool = True, outputs: int = 1, rate: float = 0.1) -> Callable[[], keras.Model]:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((7,), dtype="int32"), layers.Embedding(5, 4, mask_zero=mask)])
+        model.add(layers.Dense(outputs))
+        metrics = (["mae"], ["mse"]) if outputs == 1 else (["accuracy"], [])
+        model.compile(keras.optimizers.SGD(rate), loss, metrics=metrics[0], weighted_metrics=metrics[1])
+        return model
+
+    return build
+
+
+def by_weights(cls: Any, **given: Any) -> Any:
+    return cls(reduction="mean_with_sample_weight", **given)
+
+
+DENOMINATORS: dict[str, tuple[Callable[[], keras.Model], Any, Any]] = {
+    "mask": (per_token("mse"), NUMBERS, None),
+    "mask, weights per step": (per_token("mse"), NUMBERS, PER_STEP),
+    "mask, mean by weights": (per_token(by_weights(losses.MeanSquaredError)), NUMBERS, PER_STEP),
+    "mask, sum": (per_token(losses.MeanSquaredError(reduction="sum"), rate=1e-3), NUMBERS, None),
+    "mean by weights": (per_token(by_weights(losses.MeanSquaredError), mask=False), NUMBERS, PER_STEP),
+    "no weight at all": (per_token(by_weights(losses.MeanSquaredError)), NUMBERS, PER_STEP * 0),
+    "ignored class": (per_token(losses.SparseCategoricalCrossentropy(**IGNORES), mask=False, outputs=3), LABELS, None),
+    "mask and ignored class": (
+        per_token(by_weights(losses.SparseCategoricalCrossentropy, **IGNORES), outputs=3),
+        LABELS,
+        PER_STEP,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DENOMINATORS)
+def test_each_loss_is_divided_by_what_keras_divides_it_by(what: str) -> None:
+    build, y, weight = DENOMINATORS[what]
+    same_as_keras(build, TOKENS, y, weight)
