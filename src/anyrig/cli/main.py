@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train digits on 4 devices, be killed, go on with 1, compare, predict."),
     "train": ("train", "Train what a recipe describes; start, or go on from the newest checkpoint."),
     "plan": ("plan", "Show what train would do: devices, batches, checkpoints."),
+    "parity": ("parity", "Train a few steps on several device counts; compare every tensor."),
     "predict": ("predict", "Predict from arrays or images with a run or checkpoint."),
     "evaluate": ("evaluate", "Compute loss and metrics of a run or checkpoint."),
     "ls": ("ls", "List the checkpoints of a run, or the runs in a folder."),

@@ -45,6 +45,7 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
     import keras
 
     from anyrig.train.batch import Batch
+    from anyrig.train.parity.probe import looking_into
     from anyrig.train.parity.recorder import Recorder
     from anyrig.train.rig import Rig
 
@@ -55,9 +56,14 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
     model = rig.build(build)
     recorder = Recorder(case["steps"], keep=case.get("keep", {}))
     batch = Batch(global_size=case["batch_size"], virtual_replicas=case["virtual_replicas"])
-    # Every epoch has a step at least, and the recorder ends it when there were enough.
-    rig.fit(model, x, y, sample_weight=weight, epochs=case["steps"], verbose=0, callbacks=[recorder], batch=batch)
+    with looking_into(case.get("look_into", -1)) as facts:
+        # Every epoch has a step at least, and the recorder ends it when there were enough.
+        rig.fit(model, x, y, sample_weight=weight, epochs=case["steps"], verbose=0, callbacks=[recorder], batch=batch)
     if recorder.kept:
         np.savez(kept, **recorder.kept)  # type: ignore[arg-type]  # names of arrays
-    own_step = type(model).train_step is not keras.Model.train_step
-    return {"states": recorder.states, "promised": not own_step, "arrays": f"{kept}.npz" if recorder.kept else None}
+    return {
+        "states": recorder.states,
+        "promised": type(model).train_step is keras.Model.train_step,
+        "arrays": f"{kept}.npz" if recorder.kept else None,
+        "facts": facts,
+    }

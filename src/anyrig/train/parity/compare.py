@@ -28,6 +28,11 @@ def compared(case: Case, outcomes: Mapping[int, Outcome]) -> Report:
     )
 
 
+def first_step(report: Report) -> int:
+    """Return the number of steps after which something differed first; 0 is before training."""
+    return min(tensor.first_step or 0 for tensor in report.differing)
+
+
 def wanted(report: Report) -> dict[int, list[str]]:
     """Return the tensors whose values tell how large the differences are, by step: where they began, and the end."""
     keep: dict[int, list[str]] = {}

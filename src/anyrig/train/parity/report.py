@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -65,11 +66,12 @@ class Report:
         return texts.pop() if len(texts) == 1 and len(self.problems) == len(self.devices) else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return {"same": self.same, **asdict(self)}
+        """Return the report as JSON values; a difference that is no finite number is null."""
+        tensors = [{**asdict(t), "largest": t.largest if t.largest != math.inf else None} for t in self.tensors]
+        return {"same": self.same, **asdict(self), "tensors": tensors}
 
     def __str__(self) -> str:
-        where = f"V = {self.virtual_replicas}, {_listed(self.devices)} devices"
+        where = f"on {_listed(self.devices)} devices, V = {self.virtual_replicas}"
         return "\n".join([f"{self.name}: {self._verdict(where)}", *self._details(), *self.notes])
 
     def _verdict(self, where: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from anyrig.errors import UsageError
 from anyrig.train.parity.cases import Case, from_parts, from_recipe
+from anyrig.train.parity.cause import origin
 from anyrig.train.parity.children import Outcome, run_children
-from anyrig.train.parity.compare import compared, measured, wanted
+from anyrig.train.parity.compare import compared, first_step, measured, wanted
 from anyrig.train.parity.report import Report
 
 DEVICES = (1, 2, 4)
@@ -43,15 +44,14 @@ def parity(
     Raises UsageError for what another process cannot be given. A model that cannot be trained is no exception: the
     report's `problems` tell why.
     """
-    v = virtual_replicas
     with TemporaryDirectory(prefix="anyrig-parity-") as folder:
         if data is None and isinstance(build_or_recipe, str | Path):
-            case = _recipe_case(build_or_recipe, overrides, max(devices), v, steps)
+            case = _recipe_case(build_or_recipe, overrides, devices, virtual_replicas, steps)
         else:
             case = Case(
                 name=_name(build_or_recipe),
                 source=from_parts(build_or_recipe, data, arguments or {}, Path(folder)),
-                virtual_replicas=v or max(devices),
+                virtual_replicas=_given(virtual_replicas, default=max(devices, default=1)),
                 batch_size=batch_size,
                 steps=steps,
                 seed=seed,
@@ -68,29 +68,41 @@ def compare_cases(cases: Sequence[Case], devices: Sequence[int], folder: Path, t
     _check(cases, devices)
     first = run_children([asdict(case) for case in cases], devices, folder / "first", timeout)
     reports = [compared(case, _of(first, case.name)) for case in cases]
-    again = {report.name: wanted(report) for report in reports if report.differing}
-    if not again:
+    differing = {report.name: report for report in reports if report.differing}
+    if not differing:
         return reports
-    jobs = [{**asdict(case), "keep": again[case.name]} for case in cases if case.name in again]
+    jobs = [_closer(case, differing[case.name]) for case in cases if case.name in differing]
     second = run_children(jobs, devices, folder / "second", timeout)
-    return [measured(r, _of(second, r.name)) if r.name in again else r for r in reports]
+    return [
+        _explained(report, _of(first, report.name), _of(second, report.name)) if report.differing else report
+        for report in reports
+    ]
+
+
+def _closer(case: Case, report: Report) -> dict[str, Any]:
+    """Return the job that trains a case again: which values are wanted, and which step (from 0) to look into."""
+    return {**asdict(case), "keep": wanted(report), "look_into": first_step(report) - 1}
+
+
+def _explained(report: Report, first: Mapping[int, Outcome], second: Mapping[int, Outcome]) -> Report:
+    return replace(measured(report, second), origin=origin(report, first, second))
 
 
 def _of(outcomes: Mapping[int, Mapping[str, Outcome]], name: str) -> dict[int, Outcome]:
     return {devices: by_name[name] for devices, by_name in outcomes.items()}
 
 
-def _recipe_case(path: str | Path, overrides: Sequence[str], most: int, v: int | None, steps: int) -> Case:
+def _recipe_case(path: str | Path, overrides: Sequence[str], devices: Sequence[int], v: int | None, steps: int) -> Case:
     from anyrig.train.recipe.plan import batch_on
     from anyrig.train.recipe.schema import load_recipe
 
-    recipe = load_recipe(path, overrides)
+    recipe, most = load_recipe(path, overrides), max(devices, default=1)
     size, recipe_v = batch_on(recipe.batch, most)
     unset = v is None and recipe_v is None
     return Case(
         name=str(path),
         source=from_recipe(path, overrides),
-        virtual_replicas=v or recipe_v or most,
+        virtual_replicas=_given(v, default=recipe_v or most),
         batch_size=size,
         steps=steps,
         seed=recipe.seed,
@@ -103,6 +115,10 @@ _UNSET = (
     "  note: the recipe sets no batch.virtual_replicas, so a run takes the number of devices it is started on, and "
     "runs on others have other numbers; set it to have the same ones"
 )
+
+
+def _given(value: int | None, *, default: int) -> int:
+    return default if value is None else value
 
 
 def _check(cases: Sequence[Case], devices: Sequence[int]) -> None:
