@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from anyrig.data.arrays import ArraySource, is_array_like
 from anyrig.data.dataset import DatasetSource
+from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 
 X = np.arange(11, dtype="float64").reshape(11, 1)
@@ -128,5 +129,7 @@ def test_an_unbatched_dataset_is_batched() -> None:
 
 
 def test_a_dataset_without_end_is_refused() -> None:
+    source = DatasetSource(tf.data.Dataset.range(3).repeat().batch(2), batch=None, batched=True)
     with pytest.raises(UsageError, match="never ends"):
-        DatasetSource(tf.data.Dataset.range(3).repeat().batch(2), batch=None, batched=True).batches_per_epoch()
+        Stream(source)
+    assert Stream(source, 5).length() == 5

@@ -123,14 +123,6 @@ def test_compiling_anew_in_a_callback_is_refused() -> None:
         rig.fit(model, X, Y, batch=rule(1), epochs=2, callbacks=[again], verbose=0)
 
 
-@pytest.mark.parametrize(("name", "words"), [("class_weight", "not available"), ("class_wait", "no argument of fit")])
-def test_arguments_that_are_not_there_are_named(name: str, words: str) -> None:
-    rig = Rig(1)
-    given: dict[str, Any] = {name: {0: 1.0}}
-    with pytest.raises(AnyrigError, match=f"{name} is {words}"):
-        rig.fit(rig.build(single()), X, Y, **given)
-
-
 @pytest.mark.parametrize(
     ("loss", "y"),
     [("categorical_crossentropy", Y.astype("int64")), ("mse", None), ("mse", np.zeros((23, 2, 2), "float32"))],

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from anyrig.data.source import Batch
+from anyrig.data.source import Batch, SizeCheck
 from anyrig.errors import UsageError
 
 _iterators_made: WeakKeyDictionary[tf.data.Dataset, int] = WeakKeyDictionary()
@@ -23,11 +23,15 @@ _iterators_made: WeakKeyDictionary[tf.data.Dataset, int] = WeakKeyDictionary()
 class DatasetSource:
     """Batches of a `tf.data.Dataset` whose elements are x, (x, y) or (x, y, sample_weight)."""
 
+    once = False
+    caution: str | None = None
+
     def __init__(self, dataset: tf.data.Dataset, *, batch: int | None, batched: bool) -> None:
         """`batch`: the global batch asked for, if any; `batched`: whether the elements are batches already."""
         self.original = dataset
         self.dataset = dataset if batched or batch is None else dataset.batch(batch)
         self.expected_rows = batch
+        self.endless = int(self.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
 
     def sample(self) -> Batch:
         """Return the element specification, from which a model can be built; nothing is read."""
@@ -41,32 +45,30 @@ class DatasetSource:
         batch: Batch = keras.utils.unpack_x_y_sample_weight(self.dataset.element_spec)
         return batch
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of pass number `epoch` over the dataset, without the first `start`."""
-        self._make_iterators(epoch)
-        largest = 0
+    def batches(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of pass `number` over the dataset, without the first `start`."""
+        self._make_iterators(number)
+        check = SizeCheck(self.expected_rows)
         for element in self.dataset.skip(start) if start else self.dataset:
-            batch: Batch = keras.utils.unpack_x_y_sample_weight(element)
-            rows = int(keras.tree.flatten(batch[0])[0].shape[0])
-            self._check_rows(rows, largest)
-            largest = max(largest, rows)
-            yield batch
+            yield check.see(keras.utils.unpack_x_y_sample_weight(element))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Do nothing."""
+
+    def end_epoch(self) -> None:
+        """Do nothing."""
 
     def batches_per_epoch(self) -> int | None:
-        """Return the dataset's own count, None if it does not know, an error if it never ends."""
+        """Return the dataset's own count, None if it does not know it or never ends."""
         count = int(self.dataset.cardinality())
-        if count == tf.data.INFINITE_CARDINALITY:
-            raise UsageError(
-                "ANY-DATA-004", "the dataset never ends, so an epoch has no end", hint="end it with .take(n)"
-            )
-        return None if count == tf.data.UNKNOWN_CARDINALITY else count
+        return None if count < 0 else count
 
     def fingerprint(self) -> dict[str, Any]:
         """Return element specification and count; the elements themselves are not read."""
         return {"element_spec": repr(self.dataset.element_spec), "batches": self.batches_per_epoch()}
 
-    def refuse_random_order(self, epoch: int) -> None:
-        """Raise UsageError if the dataset shuffles without a seed, or if its order of `epoch` is already past."""
+    def refuse_random_order(self, number: int, start: int = 0) -> None:
+        """Raise UsageError if the dataset shuffles without a seed, or if its order of pass `number` is already past."""
         shuffles = list(_shuffles(self.original))
         if any(int(shuffle._seed) == 0 and int(shuffle._seed2) == 0 for shuffle in shuffles):
             raise UsageError(
@@ -75,31 +77,22 @@ class DatasetSource:
                 hint="give the seed: dataset.shuffle(buffer_size, seed=0)",
             )
         made = _iterators_made.get(self.original, 0)
-        if made > epoch and any(shuffle._reshuffle_each_iteration is not False for shuffle in shuffles):
+        if made > number and any(shuffle._reshuffle_each_iteration is not False for shuffle in shuffles):
             raise UsageError(
                 "ANY-DATA-009",
-                f"the dataset was iterated {made} times in this process: its order of epoch {epoch} is gone",
+                f"the dataset was iterated {made} times in this process: its order of epoch {number} is gone",
                 hint="create the dataset anew (also for validation), or shuffle with reshuffle_each_iteration=False",
             )
 
-    def _make_iterators(self, epoch: int) -> None:
-        """Bring the dataset's shuffles to where they are when pass number `epoch` begins."""
+    def _make_iterators(self, number: int) -> None:
+        """Bring the dataset's shuffles to where they are when pass `number` begins."""
         made = _iterators_made.get(self.original, 0)
-        for _ in range(made, epoch):
+        for _ in range(made, number):
             passed = iter(self.dataset)
-            if _is_branched(self.original):  # inner shuffles are only started as the elements are read
+            if _is_branched(self.original) and not self.endless:  # inner shuffles only start as the elements are read
                 for _element in passed:
                     pass
-        _iterators_made[self.original] = max(made, epoch) + 1
-
-    def _check_rows(self, rows: int, largest: int) -> None:
-        expected = self.expected_rows
-        if expected is not None and (rows > expected or 0 < largest < expected):
-            raise UsageError(
-                "ANY-DATA-005",
-                f"the global batch is {expected} rows, but the dataset gives batches of {max(rows, largest)} rows",
-                hint="leave the batch size out to use the dataset's own batches, or unbatch() the dataset",
-            )
+        _iterators_made[self.original] = max(made, number) + 1
 
 
 def is_dataset(data: Any) -> bool:

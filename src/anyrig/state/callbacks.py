@@ -44,6 +44,18 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 
+# Arguments of those callbacks of Keras 3 that decide about the numbers of a run; others only log or save.
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "EarlyStopping": (
+        *("monitor", "mode", "patience", "min_delta", "baseline", "restore_best_weights", "start_from_epoch"),
+    ),
+    "ReduceLROnPlateau": ("monitor", "mode", "patience", "factor", "min_delta", "cooldown", "min_lr"),
+    "LearningRateScheduler": ("schedule",),
+    "SwapEMAWeights": ("swap_on_epoch",),
+    "TerminateOnNaN": ("raise_error",),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CallbackStates:
     """State by callback key; `unsupported` says in words which callback keeps what that is not here."""
@@ -66,6 +78,27 @@ def callbacks_state(callbacks: Sequence[keras.callbacks.Callback]) -> CallbackSt
             states.json[key] = encode(state, key, arrays)
             states.arrays.update({key: arrays} if arrays else {})
     return states
+
+
+def deciding_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> dict[str, Any]:
+    """Return {"callbacks": arguments by key} of the callbacks of Keras that decide about a run's numbers, as JSON.
+
+    Empty if there are none. Of a function its qualified name is kept.
+    """
+    described = {
+        key: {name: _described(name, getattr(callback, name)) for name in _ARGUMENTS[kind] if hasattr(callback, name)}
+        for key, callback in _keyed(callbacks)
+        if (kind := _known(callback)) in _ARGUMENTS
+    }
+    return {"callbacks": described} if described else {}
+
+
+def _described(name: str, value: Any) -> Any:
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return abs(float(value)) if name == "min_delta" else float(value)  # Keras turns its sign round while it runs
 
 
 def restore_callbacks(

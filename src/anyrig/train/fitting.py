@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from anyrig.data.source import Source
+from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
+from anyrig.state.callbacks import deciding_callbacks
 from anyrig.state.values import assign, to_array
 from anyrig.topology.plan import describe
 from anyrig.train.batch import Batch
@@ -17,11 +20,11 @@ from anyrig.train.checkpoint import Checkpoint
 from anyrig.train.every import Every
 from anyrig.train.identity import identity, without_names
 from anyrig.train.known_models import KnownModels
-from anyrig.train.loop import Logs, Loop, Position, run_test
+from anyrig.train.loop import Loop, Position
+from anyrig.train.passes import Logs, run_test
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
-from anyrig.train.step.owner import OwnerEngine
 
 if TYPE_CHECKING:
     from anyrig.train.rig import Rig
@@ -34,14 +37,23 @@ class FitRequest:
     model: keras.Model
     source: Callable[[int | None], Source]
     validation: Callable[[int | None], Source] | None
-    validation_freq: Any
     batch: Batch
     default_size: int | None
     epochs: int
+    initial_epoch: int
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    validation_freq: Any
     verbose: int
-    callbacks: Sequence[keras.callbacks.Callback]
+    callbacks: Sequence[keras.callbacks.Callback] | keras.callbacks.CallbackList
     recipe: Mapping[str, Any] | None
-    shuffle: bool
+    described: Mapping[str, Any]
+
+    @property
+    def listed(self) -> list[keras.callbacks.Callback]:
+        """The user's callbacks, one by one."""
+        given = self.callbacks
+        return list(given.callbacks if isinstance(given, keras.callbacks.CallbackList) else given)
 
 
 def run_fit(
@@ -55,44 +67,76 @@ def run_fit(
     """Do the fit, carrying the session's run on where it has one; return Keras's History of this call."""
     model, progress = request.model, session.progress if session else {}
     size, v = _settle_batch(rig, request, progress)
-    source = request.source(size)
+    stream = Stream(request.source(size), request.steps_per_epoch)
+    source = stream.source
     engine = known.engine(model, source.sample(), v)
-    validation = request.validation(size) if request.validation else None
-    callbacks = _callbacks(request, model, source)
+    validation = request.validation(_asked_size(request, size)) if request.validation else None
+    listed = request.listed
+    callbacks = _callbacks(request, stream)
     loop = Loop(
         engine=engine,
         model=model,
-        source=source,
+        stream=stream,
         epochs=request.epochs,
         position=Position(**progress.get("position", {})),
         history={name: list(values) for name, values in progress.get("history", {}).items()},
         last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
-        validate=None if validation is None else _validator(rig.stop, model, engine, validation, callbacks),
         validation_freq=request.validation_freq,
     )
-    saver = Saver(rig.stop, session, every, loop, request.callbacks, {"global_size": size, "virtual_replicas": v})
+    if validation is not None:
+        loop.validate = _validator(rig.stop, loop, validation, request.validation_steps)
+    _place(loop, request, progress, known.earlier(model) if session is None else Position())
+    saver = Saver(rig.stop, session, every, loop, listed, {"global_size": size, "virtual_replicas": v})
     if session is not None:
-        source.refuse_random_order(loop.position.epoch)
-        recipe = request.recipe or _recipe_of_call(rig, known, request, size, v)
+        source.refuse_random_order(stream.number, stream.taken)
+        recipe = {**(request.recipe or _recipe_of_call(rig, known, request, size, v)), **deciding_callbacks(listed)}
         data = {**source.fingerprint(), "validation": validation.fingerprint() if validation else None}
         saver.open(identity(recipe, data, model, known.source(model)), allowed)
+        saver.messages += [source.caution] if source.caution else []
     if request.verbose:
         print(describe(engine.plan, size), flush=True)
         print(*saver.messages, sep="\n", end="\n" if saver.messages else "", flush=True)
-    loop.earlier = known.earlier(model) if session is None else Position()
     saver.run()
     known.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
 
 
-def checkpoint_among(callbacks: Sequence[Any] | None) -> tuple[Checkpoint | None, list[Any]]:
-    """Return the one `anyrig.Checkpoint` of a list of callbacks, if any, and the other callbacks."""
-    found = [c for c in callbacks or () if isinstance(c, Checkpoint)]
+def checkpoint_among(callbacks: Any) -> tuple[Checkpoint | None, Any]:
+    """Return the one `anyrig.Checkpoint` of some callbacks, if any, and the others, in a `CallbackList` as given."""
+    given = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else _flat(callbacks)
+    found = [c for c in given if isinstance(c, Checkpoint)]
     if len(found) > 1 or (found and found[0].directory is None):
         problem = "more than one Checkpoint is given" if len(found) > 1 else "the Checkpoint has no directory"
         raise UsageError("ANY-RUN-012", f"callbacks: {problem}", hint='give one: anyrig.Checkpoint("runs/my-run")')
-    return (found[0] if found else None), [c for c in callbacks or () if not isinstance(c, Checkpoint)]
+    others = [c for c in given if not isinstance(c, Checkpoint)]
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks[:] = others
+        return (found[0] if found else None), callbacks
+    return (found[0] if found else None), others
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    return [c for c in keras.tree.flatten(callbacks) if c is not None]
+
+
+def _place(loop: Loop, request: FitRequest, progress: Mapping[str, Any], earlier: Position) -> None:
+    """Put a loop where it begins: where the stored run is, else at `initial_epoch`, after what was trained earlier."""
+    stored = progress.get("stream")
+    if progress:
+        position = loop.position
+        stored = stored or {"number": position.epoch, "taken": position.batch}
+        loop.stream.number, loop.stream.taken = stored["number"], stored["taken"]
+        return
+    loop.begin_at(request.initial_epoch)
+    begun = loop.position
+    loop.earlier = Position(step=max(0, earlier.step - begun.step), epoch=max(0, earlier.epoch - begun.epoch))
+    loop.stream.number += loop.earlier.epoch
+
+
+def _asked_size(request: FitRequest, size: int | None) -> int | None:
+    """Return the training batch size if it was asked for, which is then that of validation too, as in Keras."""
+    return size if (request.batch.global_size or request.batch.per_device) else None
 
 
 def _settle_batch(rig: Rig, request: FitRequest, progress: Mapping[str, Any]) -> tuple[int | None, int]:
@@ -112,27 +156,36 @@ def _settle_batch(rig: Rig, request: FitRequest, progress: Mapping[str, Any]) ->
     return size, v
 
 
-def _callbacks(request: FitRequest, model: keras.Model, source: Source) -> keras.callbacks.CallbackList:
+def _callbacks(request: FitRequest, stream: Stream) -> keras.callbacks.CallbackList:
+    if isinstance(request.callbacks, keras.callbacks.CallbackList):
+        given = request.callbacks
+        if not any(isinstance(c, keras.callbacks.History) for c in given.callbacks):
+            given._add_default_callbacks(add_history=True, add_progbar=False)
+            given.set_model(request.model)
+        return given
     return keras.callbacks.CallbackList(
         list(request.callbacks),
         add_history=True,
         add_progbar=request.verbose != 0,
         verbose=request.verbose,
         epochs=request.epochs,
-        steps=source.batches_per_epoch(),
-        model=model,
+        steps=stream.length(),
+        model=request.model,
     )
 
 
-def _validator(
-    stop: StopRequest, model: keras.Model, engine: OwnerEngine, source: Source, callbacks: keras.callbacks.CallbackList
-) -> Callable[[], Logs]:
-    """Return a function that evaluates the validation data and leaves the training metrics as they were."""
+def _validator(stop: StopRequest, loop: Loop, source: Source, steps: int | None) -> Callable[[], Logs]:
+    """Return a function that evaluates the validation data and leaves the training metrics as they were.
+
+    Each epoch has its own pass over the data, so that a shuffled dataset is read in the same order after a resume.
+    """
 
     def validate() -> Logs:
-        held = [(v, to_array(v)) for v in model.metrics_variables]
+        held = [(v, to_array(v)) for v in loop.model.metrics_variables]
+        stream = Stream(source, steps, number=loop.position.epoch)
         try:
-            return run_test(engine, source, callbacks, stop)
+            with closing(stream):
+                return run_test(loop.engine, stream, loop.callbacks, stop)
         finally:
             for variable, value in held:
                 assign(variable, value)
@@ -148,8 +201,8 @@ def _recipe_of_call(rig: Rig, known: KnownModels, request: FitRequest, size: int
         "epochs": request.epochs,
         "precision": rig.precision,
         "seed": rig.seed,
-        "shuffle": request.shuffle,
         "validation_freq": request.validation_freq,
+        **request.described,
     }
 
 

@@ -1,23 +1,27 @@
 """The training loop: epochs, steps, Keras callbacks, validation; entered at any position.
 
-The loop knows nothing of disks or devices. It drives an engine over a source, calls the callbacks as Keras's `fit`
-does, and tells `at_boundary` after all callbacks of each step and each epoch, where saving and stopping belong.
+The loop knows nothing of disks or devices. It drives an engine over a stream of batches, calls the callbacks as Keras's
+`fit` does, and tells `at_boundary` after all callbacks of each execution (`steps_per_execution` steps, mostly one) and
+of each epoch, where saving and stopping belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
-from anyrig.data.source import Batch, Source
+from anyrig.data.source import Batch, count_rows, no_rows
+from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
-from anyrig.train.signals import StopRequest
+from anyrig.report.reports import StepReport, notify
+from anyrig.train.passes import Logs, ValidationStopped, executions, last_of, plain
 from anyrig.train.step.engine import Engine
-
-Logs = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -32,14 +36,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A point between two steps: `kind` is "batch" or "epoch"; `last_batch` says that an epoch's end comes next."""
+    """A point between two executions: `kind` is "batch" or "epoch".
+
+    `last_batch` says that an epoch's end comes next, `steps` how many steps were done since the boundary before.
+    """
 
     kind: str
     last_batch: bool = False
-
-
-class ValidationStopped(Exception):
-    """A stop was asked for during validation; the epoch's end is repeated when the run goes on."""
+    steps: int = 1
 
 
 class LogsOfEpoch(keras.callbacks.Callback):
@@ -58,7 +62,7 @@ class Loop:
 
     engine: Engine
     model: keras.Model
-    source: Source
+    stream: Stream
     epochs: int
     position: Position
     history: dict[str, list[Any]]
@@ -79,18 +83,31 @@ class Loop:
         self.callbacks.callbacks.append(self._seen)
         self.callbacks.on_train_begin()
         if self.position.step == 0 and self.model._initial_epoch:  # set by Keras's BackupAndRestore
-            self.position.epoch = self.model._initial_epoch
-            self.position.step = self.position.epoch * (self.source.batches_per_epoch() or 0)
+            self.begin_at(self.model._initial_epoch)
         if self.position.batch:
             self.callbacks.on_epoch_begin(self.position.epoch)
         self.on_begin()
-        # A stop asked for in an epoch that is not finished ends that epoch first.
-        while self.position.epoch < self.epochs and (self.position.batch or not self.model.stop_training):
-            self._epoch()
+        with closing(self.stream):
+            # A stop asked for in an epoch that is not finished ends that epoch first.
+            while self.position.epoch < self.epochs and (self.position.batch or not self._ends()):
+                self._epoch()
         optimizer = self.model.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer) and self.position.epoch:
             optimizer.finalize_variable_values(self.model.trainable_weights)
         self.callbacks.on_train_end(self.last_logs or None)
+
+    def begin_at(self, epoch: int) -> None:
+        """Begin with `epoch`, as if the epochs before it had been trained."""
+        self.position.epoch = self.stream.number = epoch
+        self.position.step = epoch * (self.stream.length() or 0)
+
+    def _ends(self) -> bool:
+        if not self.model.stop_training and self.stream.is_over():
+            warnings.warn(
+                f"the data ran out: training ends after epoch {self.position.epoch} of {self.epochs}", stacklevel=2
+            )
+            self.model.stop_training = True
+        return bool(self.model.stop_training)
 
     def _epoch(self) -> None:
         epoch = self.position.epoch
@@ -110,63 +127,45 @@ class Loop:
         self.last_logs = self._seen.logs
         for name, value in self.last_logs.items():
             self.history.setdefault(name, []).append(value)
+        self.stream.end_epoch()
         self.position.epoch, self.position.batch = epoch + 1, 0
         self.at_boundary(Boundary("epoch"))
 
     def _batches(self) -> None:
+        group = executions(self.model)
         epoch = self.earlier.epoch + self.position.epoch
-        for batch, ends in _with_last(self.source.batches(epoch, self.position.batch)):
+        waiting = time.perf_counter()
+        for batches, ends in self.stream.epoch(epoch, self.position.batch, group):
+            fetched = time.perf_counter()
+            self.callbacks.on_train_batch_begin(self.position.batch)
+            begun = time.perf_counter()
+            rows, logs = self._steps(batches)
+            computed = time.perf_counter()
+            self.callbacks.on_train_batch_end(last_of(self.position.batch, len(batches), group), logs)
+            place = (self.position.step, self.position.epoch, self.position.batch, rows)
+            report = StepReport(*place, fetched - waiting, computed - begun)
+            notify(self.callbacks.callbacks, "on_step_report", report)
+            last = bool(ends or self.model.stop_training)
+            self.at_boundary(Boundary("batch", last_batch=last, steps=len(batches)))
+            if self.model.stop_training:
+                return
+            waiting = time.perf_counter()
+        if self.position.batch == 0:
+            raise no_rows()
+
+    def _steps(self, batches: list[Batch]) -> tuple[int, Logs]:
+        """Do one step for each batch; return their rows in all, and the logs after the last one."""
+        rows, logs = 0, {}
+        for batch in batches:
             if self.model.optimizer is not self._optimizer:
                 raise UsageError(
                     "ANY-TRAIN-016",
                     "the model was compiled anew while it was being trained",
                     hint="let the fit end, compile, and call fit again",
                 )
-            self.callbacks.on_train_batch_begin(self.position.batch)
             logs = self.engine.train(batch, self.earlier.step + self.position.step)
             self.position.step += 1
             self.position.batch += 1
-            self.position.rows += int(keras.tree.flatten(batch[0])[0].shape[0])
-            self.callbacks.on_train_batch_end(self.position.batch - 1, logs)
-            last = ends or self.model.stop_training
-            self.at_boundary(Boundary("batch", last_batch=last))
-            if last:
-                return
-        if self.position.batch == 0:
-            raise UsageError("ANY-DATA-003", "the data has no rows", hint="give at least one row")
-
-
-def plain(logs: Logs) -> Logs:
-    """Return Keras's logs as Python numbers (or lists of numbers for a metric with several values)."""
-    return {name: keras.tree.map_structure(_plain_value, value) for name, value in logs.items()}
-
-
-def _plain_value(value: Any) -> Any:
-    return value.numpy().tolist() if hasattr(value, "numpy") else value
-
-
-def _with_last(batches: Iterator[Batch]) -> Iterator[tuple[Batch, bool]]:
-    """Yield each batch and whether it is the last one, which takes looking one ahead."""
-    current = next(batches, None)
-    while current is not None:
-        following = next(batches, None)
-        yield current, following is None
-        current = following
-
-
-def run_test(
-    engine: Engine, source: Source, callbacks: keras.callbacks.CallbackList, stop: StopRequest | None = None
-) -> Logs:
-    """Run one pass of evaluation and return its logs; end it with ValidationStopped when `stop` is requested."""
-    engine.model.reset_metrics()
-    callbacks.on_test_begin()
-    logs: Logs = {}
-    for index, batch in enumerate(source.batches(0)):
-        if stop is not None and stop.requested:
-            raise ValidationStopped
-        callbacks.on_test_batch_begin(index)
-        logs = engine.test(batch, index)
-        callbacks.on_test_batch_end(index, logs)
-    result = plain(logs)
-    callbacks.on_test_end(result)
-    return result
+            rows += count_rows(batch)
+        self.position.rows += rows
+        return rows, logs

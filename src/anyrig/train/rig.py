@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import keras
-import numpy as np
 
-from anyrig.data.arrays import ArraySource, is_array_like
-from anyrig.data.dataset import DatasetSource, is_dataset
+from anyrig.data.arrays import split_rows
+from anyrig.data.choose import Reading, default_size, open_source
+from anyrig.data.iterables import hold
 from anyrig.data.source import Source
+from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 from anyrig.topology.devices import configure
 from anyrig.topology.plan import DevicePlan, count, device_plan, short_name
 from anyrig.train.batch import Batch
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.known_models import KnownModels
-from anyrig.train.loop import Logs, run_test
+from anyrig.train.passes import run_predict, run_test
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest, stop_on_signals
 from anyrig.train.step.placement import variables_on
-
-KERAS_BATCH_SIZE = 32
 
 
 class Rig:
@@ -70,7 +71,7 @@ class Rig:
 
     def prepare(self, model: keras.Model, x: Any) -> None:
         """Create the variables of a model that waits for its first data, `x`; nothing is done if they are there."""
-        source = self._source(model, x, None, None, _default(x), shuffle=False)
+        source = open_source(x, None, None, self._reading(model))
         self._known.engine(model, source.sample(), None, predict=True)
 
     def fit(
@@ -81,10 +82,15 @@ class Rig:
         batch_size: int | None = None,
         epochs: int = 1,
         verbose: int | str = "auto",
-        callbacks: Sequence[Any] | None = None,
+        callbacks: Any = None,
+        validation_split: float = 0.0,
         validation_data: Any = None,
-        shuffle: bool = True,
+        shuffle: bool | str = True,
+        class_weight: Mapping[int, float] | None = None,
         sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
         *,
@@ -92,30 +98,48 @@ class Rig:
         resume: str = "never",
         allow_changes: Collection[str] = (),
         recipe: dict[str, Any] | None = None,
-        **later: Any,
     ) -> keras.callbacks.History:
         """Train `model` for `epochs` epochs in all; arguments and result as in Keras's `fit`.
 
-        `batch` says rows per step and virtual replicas; without it `batch_size` (default 32) or a batched dataset's own
-        size is the global batch. With an `anyrig.Checkpoint` among the callbacks the state is saved, and `resume`
-        ("auto", "never", "must") says whether to go on from its newest sound checkpoint; `allow_changes` names what may
-        differ from it ("data", "model", "recipe"). SIGTERM and SIGINT then finish the step, save and raise `Stopped`; a
-        second one ends the process at once. `recipe` replaces the description of this call that is stored.
+        `x`: arrays (or nested structures of them, pandas frames), a `tf.data.Dataset`, a `keras.utils.PyDataset`, or a
+        generator of (x, y, sample_weight). `batch` says rows per step and virtual replicas; without it `batch_size`
+        (default 32) or the size of the data's own batches is the global batch. With an `anyrig.Checkpoint` among the
+        callbacks the state is saved, and `resume` ("auto", "never", "must") says whether to go on from its newest sound
+        checkpoint; `allow_changes` names what may differ from it ("data", "model", "recipe"). SIGTERM and SIGINT then
+        finish the step, save and raise `Stopped`; a second one ends the process at once. `recipe` replaces the
+        description of this call that is stored. Differences from Keras: a `validation_data` generator is read once and
+        kept; a generator that has ended ends the training.
         """
-        refuse_later(later)
         checkpoint, others = checkpoint_among(callbacks)
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = split_rows((x, y, sample_weight), validation_split)
+        rule = _one_batch_rule(batch, batch_size)
+        reading = replace(
+            self._reading(model), steps=steps_per_epoch, shuffle=shuffle, seed=self.seed, class_weight=class_weight
+        )
         request = FitRequest(
             model=model,
-            source=lambda size: self._source(model, x, y, sample_weight, size, shuffle),
-            validation=self._validation(model, validation_data, validation_batch_size),
-            validation_freq=validation_freq,
-            batch=_one_batch_rule(batch, batch_size),
-            default_size=_default(x),
+            source=lambda size: open_source(x, y, sample_weight, replace(reading, global_size=size)),
+            validation=self._validation(model, validation_data, validation_batch_size, validation_steps),
+            batch=rule,
+            default_size=default_size(x, steps_per_epoch),
             epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
             verbose=_verbosity(verbose),
             callbacks=others,
             recipe=recipe,
-            shuffle=shuffle,
+            described=_described(
+                shuffle=shuffle,
+                validation_split=validation_split or None,
+                class_weight=class_weight and {str(key): float(weight) for key, weight in class_weight.items()},
+                initial_epoch=initial_epoch or None,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=validation_batch_size,
+            ),
         )
         try:
             if checkpoint is None:
@@ -134,18 +158,20 @@ class Rig:
         batch_size: int | None = None,
         verbose: int | str = "auto",
         sample_weight: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        callbacks: Any = None,
         return_dict: bool = False,
         *,
         batch: Batch | None = None,
     ) -> Any:
         """Return the loss and metrics of `model` on the data, as Keras's `evaluate` does."""
         rule = _one_batch_rule(batch, batch_size)
-        source = self._source(model, x, y, sample_weight, rule.global_size or _default(x), shuffle=False)
-        engine = self._known.engine(model, source.sample(), rule.virtual_replicas)
-        listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=source.batches_per_epoch())
-        logs = run_test(engine, source, listed)
-        return logs if return_dict else _as_list(logs)
+        reading = replace(self._reading(model), global_size=rule.global_size, steps=steps)
+        with closing(Stream(open_source(x, y, sample_weight, reading), steps)) as stream:
+            engine = self._known.engine(model, stream.source.sample(), rule.virtual_replicas)
+            listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=stream.length())
+            logs = run_test(engine, stream, listed)
+        return logs if return_dict else model._flatten_metrics_in_order(logs)
 
     def predict(
         self,
@@ -153,62 +179,41 @@ class Rig:
         x: Any,
         batch_size: int | None = None,
         verbose: int | str = "auto",
-        callbacks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        callbacks: Any = None,
         *,
         batch: Batch | None = None,
     ) -> Any:
         """Return the model's outputs for every row of `x`, in order, as Keras's `predict` does."""
         rule = _one_batch_rule(batch, batch_size)
-        source = self._source(model, x, None, None, rule.global_size or _default(x), shuffle=False)
-        engine = self._known.engine(model, source.sample(), rule.virtual_replicas, predict=True)
-        listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=source.batches_per_epoch())
-        listed.on_predict_begin()
-        outputs = []
-        for index, rows in enumerate(source.batches(0)):
-            listed.on_predict_batch_begin(index)
-            outputs.append(keras.tree.map_structure(lambda t: t.numpy(), engine.predict(rows, index)))
-            listed.on_predict_batch_end(index, {"outputs": outputs[-1]})
-        listed.on_predict_end()
-        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+        reading = replace(self._reading(model), global_size=rule.global_size, steps=steps)
+        with closing(Stream(open_source(x, None, None, reading), steps)) as stream:
+            engine = self._known.engine(model, stream.source.sample(), rule.virtual_replicas, predict=True)
+            listed = _listed(callbacks, model, verbose=_verbosity(verbose), steps=stream.length())
+            return run_predict(engine, stream, listed)
 
-    def _validation(self, model: keras.Model, data: Any, batch_size: int | None) -> Any:
+    def _validation(self, model: keras.Model, data: Any, batch_size: int | None, steps: int | None) -> Any:
         """Return a function from the training batch size to the validation source; None without validation data."""
         if data is None:
             return None
-        x, y, weight = (data, None, None) if is_dataset(data) else keras.utils.unpack_x_y_sample_weight(data)
-        return lambda size: self._source(model, x, y, weight, _default(x) and (batch_size or size), shuffle=False)
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
 
-    def _source(self, model: keras.Model, x: Any, y: Any, weight: Any, size: int | None, shuffle: bool) -> Source:
-        if is_dataset(x):
-            if y is not None or weight is not None:
-                raise UsageError(
-                    "ANY-DATA-006",
-                    "x is a tf.data.Dataset, and y or sample_weight is given too",
-                    hint="let the dataset yield (x, y, sample_weight)",
-                )
-            return DatasetSource(x, batch=size, batched=_is_batched(model, x))
-        if not is_array_like(x):
-            raise UsageError(
-                "ANY-DATA-007",
-                f"data of type {type(x).__name__} cannot be used",
-                hint="give arrays (or lists, dicts of arrays) or a tf.data.Dataset",
-            )
-        return ArraySource(x, y, weight, global_size=size or KERAS_BATCH_SIZE, shuffle=shuffle, seed=self.seed)
+        def source(size: int | None) -> Source:
+            size = (batch_size or size) if default_size(x, None) else None
+            found = open_source(x, y, weight, replace(self._reading(model), global_size=size, steps=steps))
+            Stream(found, steps)  # refuses data without end before anything is trained
+            return hold(found, steps) if found.once else found
+
+        return source
+
+    def _reading(self, model: keras.Model) -> Reading:
+        inputs = getattr(model, "inputs", None)
+        return Reading(input_rank=len(inputs[0].shape) if inputs else None)
 
 
-def refuse_later(given: dict[str, Any]) -> None:
-    """Raise UsageError for arguments of Keras's fit that this version does not have, and for unknown ones."""
-    for name in given:
-        known = name in ("class_weight", "initial_epoch", "steps_per_epoch", "validation_split", "validation_steps")
-        raise UsageError(
-            "ANY-RUN-015",
-            f"fit: {name} is {'not available in this version' if known else 'no argument of fit'}",
-            hint="leave it out" + ("; class weights can be given as sample_weight" if name == "class_weight" else ""),
-        )
-
-
-def _default(x: Any) -> int | None:
-    return None if is_dataset(x) else KERAS_BATCH_SIZE
+def _described(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that are set, for the description of a call."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _one_batch_rule(batch: Batch | None, batch_size: int | None) -> Batch:
@@ -221,13 +226,6 @@ def _one_batch_rule(batch: Batch | None, batch_size: int | None) -> Batch:
             hint="give one of the two",
         )
     return batch
-
-
-def _is_batched(model: keras.Model, dataset: Any) -> bool:
-    """Tell whether the elements of a dataset have a rows axis, from the rank of the model's first input if known."""
-    spec = keras.tree.flatten(dataset.element_spec)[0]
-    inputs = getattr(model, "inputs", None)
-    return not inputs or spec.shape.rank is None or spec.shape.rank >= len(inputs[0].shape)
 
 
 def _verbosity(verbose: int | str) -> int:
@@ -243,9 +241,3 @@ def _listed(callbacks: Any, model: keras.Model, *, verbose: int, steps: int | No
     return keras.callbacks.CallbackList(
         callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=1, steps=steps, model=model
     )
-
-
-def _as_list(logs: Logs) -> Any:
-    """Return the values as Keras's evaluate does without `return_dict`: a number, or a list with the loss first."""
-    values = list(logs.values())
-    return values[0] if len(values) == 1 else values

@@ -16,6 +16,7 @@ from anyrig import names
 from anyrig.environment import environment
 from anyrig.errors import Stopped
 from anyrig.positions import describe_position
+from anyrig.report.reports import RunReport, notify
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
 from anyrig.state.capture import Captured, capture
 from anyrig.state.restore import restore
@@ -63,10 +64,11 @@ class Saver:
         self.messages += [f"not kept when the run is carried on: {line}" for line in self._unsupported()]
         self.messages += [f"{r.name} cannot be used and was set aside: {r.reason}" for r in self.session.rejected]
         if self.session.stored is None:
+            self.session.begin()
             self.session.events.emit("start", **self.settled)
             return
         differences = refuse_changes(self.session.stored.record["run"], identity, allowed)
-        self.session.set_rejected_aside()
+        self.session.begin()
         restore(self.session.stored, self.loop.model)
         self.loop.engine.read_seeds()
         position = self.loop.position
@@ -86,7 +88,7 @@ class Saver:
         """Run the loop; on the way and at the end, save."""
         loop = self.loop
         loop.at_boundary = self.at_boundary
-        loop.on_begin = self._restore_again
+        loop.on_begin = self._begin
         loop.run()
         if self.session is None:
             return
@@ -112,7 +114,7 @@ class Saver:
             return False
         if every.unit == "epoch":
             return boundary.kind == "epoch" and position.epoch % every.count == 0
-        return position.step % every.count == 0
+        return position.step % every.count < boundary.steps
 
     def _finished(self) -> bool:
         return self.loop.position.epoch >= self.loop.epochs or self.loop.model.stop_training
@@ -124,6 +126,13 @@ class Saver:
 
     def _unsupported(self) -> list[str]:
         return callbacks_state(self.callbacks).unsupported
+
+    def _begin(self) -> None:
+        self._restore_again()
+        loop, directory = self.loop, self.session.directory if self.session is not None else None
+        size, length = self.settled["global_size"], loop.stream.length()
+        report = RunReport(loop.engine.plan, size, length, loop.epochs, replace(loop.position), directory)
+        notify(loop.callbacks.callbacks, "on_run_begin", report)
 
     def _restore_again(self) -> None:
         """Let the stored state win over what callbacks set when training began, and give callbacks their own state."""
@@ -150,13 +159,14 @@ class Saver:
             for name, array in held.items()
         ]
         self._saved = self._present(captured)
-        self.session.save(
+        report = self.session.save(
             loop.position.step,
             [*captured.tensors, *arrays],
             progress={
                 "step": loop.position.step,
                 "updates": _updates(loop.model),
                 "position": asdict(loop.position),
+                "stream": {"number": loop.stream.number, "taken": loop.stream.taken},
                 "boundary": boundary,
                 "changed_at_end": boundary == "end" and self._saved != self._before_end,
                 "stop_training": bool(loop.model.stop_training),
@@ -170,11 +180,12 @@ class Saver:
             assets=captured.assets,
             record={
                 "run": self.identity,
-                "inputs": keras.tree.map_structure(_specification, loop.source.sample()[0]),
+                "inputs": keras.tree.map_structure(_specification, loop.stream.source.sample()[0]),
                 "numeric": numeric_settings(),
                 "environment": environment(),
             },
         )
+        notify(loop.callbacks.callbacks, "on_save_report", report)
 
     def _present(self, captured: Captured) -> tuple[str, Position]:
         position = self.loop.position

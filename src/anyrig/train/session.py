@@ -21,6 +21,7 @@ from anyrig.environment import environment
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.events import Events, JsonLines, read_events
 from anyrig.locations import prepare_run_directory
+from anyrig.report.reports import SaveReport
 from anyrig.store.commit import Rejected, committed_steps, newest_sound, set_aside, sweep_partials
 from anyrig.store.lock import RunLock
 from anyrig.store.read import Checkpoint
@@ -58,9 +59,6 @@ class Session:
             sweep_partials(self.checkpoints)
             self._find_stored()
             self._settle_numerics()
-            log = self.directory / "events.jsonl"
-            attempt = 1 + max((int(str(e["attempt"])) for e in read_events(log)), default=0) if log.exists() else 1
-            self.events = Events(stack.enter_context(JsonLines(log)), attempt=attempt)
             self._open = stack.pop_all()
         return self
 
@@ -74,10 +72,18 @@ class Session:
         """The progress of the stored checkpoint; empty for a new run."""
         return self.stored.progress if self.stored is not None else {}
 
-    def set_rejected_aside(self) -> None:
-        """Hide the newer checkpoints that cannot be used; to be called once it is sure that the run goes on."""
+    def begin(self) -> None:
+        """Write down that the run is started or goes on; to be called once it is sure, and not refused.
+
+        Newer checkpoints that cannot be used are hidden, the environment is stored, the log gets a new attempt.
+        """
         for rejected in self.rejected:
             set_aside(self.checkpoints, rejected)
+        content = {"numeric": numeric_settings(), **environment()}
+        (self.directory / "environment.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        log = self.directory / "events.jsonl"
+        attempt = 1 + max((int(str(e["attempt"])) for e in read_events(log)), default=0) if log.exists() else 1
+        self.events = Events(self._open.enter_context(JsonLines(log)), attempt=attempt)
 
     def save(
         self,
@@ -88,7 +94,7 @@ class Session:
         documents: Mapping[str, bytes],
         assets: Mapping[str, bytes],
         record: Mapping[str, Any],
-    ) -> Checkpoint:
+    ) -> SaveReport:
         """Commit one state and apply retention; a state with numbers that are not finite is refused."""
         refuse_not_finite(tensors, step, self.constant_not_finite)
         self._lock.check()
@@ -103,11 +109,13 @@ class Session:
             record=record,
             replace=True,
         )
-        size = sum(tensor.array.nbytes for tensor in tensors)
-        self.events.emit("save", step=step, seconds=round(time.perf_counter() - started, 4), bytes=size)
+        report = SaveReport(
+            step, time.perf_counter() - started, sum(tensor.array.nbytes for tensor in tensors), saved.path
+        )
+        self.events.emit("save", step=step, seconds=round(report.seconds, 4), bytes=report.bytes)
         steps = [StepInfo(found) for found in committed_steps(self.checkpoints)]
         remove_steps(self.checkpoints, to_remove(steps, self.keep))
-        return saved
+        return report
 
     def _find_stored(self) -> None:
         found, self.rejected = newest_sound(self.checkpoints)
@@ -134,13 +142,10 @@ class Session:
         self.stored = found
 
     def _settle_numerics(self) -> None:
-        """Put the stored numeric settings in force, or pin and store the present ones for a new run."""
-        path = self.directory / "environment.json"
+        """Put the stored numeric settings in force, or pin the present ones for a new run."""
         if self.stored is not None:
             apply_numeric_settings(self.stored.record.get("numeric", {}))
-        settings = numeric_settings()
-        apply_numeric_settings(settings)
-        path.write_text(json.dumps({"numeric": settings, **environment()}, indent=1) + "\n", encoding="utf-8")
+        apply_numeric_settings(numeric_settings())
 
 
 def stored_numerics(directory: str | os.PathLike[str]) -> dict[str, Any]:
