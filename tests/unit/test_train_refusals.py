@@ -115,17 +115,6 @@ class Rows(layers.Layer):
         return inputs
 
 
-class Shrinks(layers.Layer):
-    """Assigns its own weight, besides the optimizer."""
-
-    def build(self, _: Any) -> None:
-        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
-
-    def call(self, inputs: Any) -> Any:
-        self.scale.assign(self.scale * 0.5)
-        return inputs * self.scale
-
-
 class Hidden(layers.Layer):
     """Draws from a generator that no layer holds."""
 
@@ -179,7 +168,6 @@ AT_ANY_V = {
     "tf.Variable": (with_layer(Writes), "ANY-TRAIN-006", "tf.Variable"),
     "no key": (with_layer(Random), "ANY-TRAIN-006", "without a key"),
     "python": (with_layer(Python), "ANY-TRAIN-006", "Python"),
-    "own weight": (with_layer(Shrinks), "ANY-TRAIN-013", "scale"),
     "hidden generator": (with_layer(Hidden), "ANY-TRAIN-014", "seed_generator"),
     "own step": (compiled(cls=OwnStep), "ANY-TRAIN-008", "train_step"),
     "not compiled": (lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)]), "ANY-TRAIN-007", "compile"),

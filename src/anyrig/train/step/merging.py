@@ -20,7 +20,6 @@ Rule = Literal["mean", "sum", "first"]
 
 _declared: WeakKeyDictionary[keras.layers.Layer, dict[str, Rule]] = WeakKeyDictionary()
 _MEAN_LAYERS = (keras.layers.BatchNormalization,)
-_FIRST_LAYERS = (keras.layers.SpectralNormalization,)
 
 
 def merge_rule(layer: keras.layers.Layer, variable: str, rule: Rule) -> None:
@@ -37,20 +36,19 @@ def merge_rule(layer: keras.layers.Layer, variable: str, rule: Rule) -> None:
 def rule_for(model: keras.Model, variable: keras.Variable, virtual_replicas: int, *, from_data: bool) -> Rule:
     """Return the rule for a variable that the micro-batch assigned; an error if there is none and V > 1.
 
-    `from_data`: its new value depends on the rows, so that virtual replica 0 alone does not know it.
+    `from_data`: its new value depends on rows or random numbers, so that virtual replica 0 alone does not know it.
     """
     layer = _layer_of(model, variable)
     if layer is not None and variable.name in _declared.get(layer, {}):
         return _declared[layer][variable.name]
     if isinstance(layer, _MEAN_LAYERS) and keras.backend.is_float_dtype(variable.dtype):
         return "mean"
-    known = isinstance(layer, _FIRST_LAYERS) or not keras.backend.is_float_dtype(variable.dtype)
-    if virtual_replicas == 1 or (known and not from_data):
+    if virtual_replicas == 1 or not from_data:
         return "first"
     owner = f"{type(layer).__name__} {layer.name!r}" if layer is not None else "the model"
     raise UsageError(
         "ANY-TRAIN-005",
-        f"{owner} changes its variable {variable.name!r} while training, and how to merge it over "
+        f"{owner} changes its variable {variable.name!r} by its rows, and how to merge it over "
         "virtual replicas is not known",
         hint=f"declare it: anyrig.merge_rule(layer, {variable.name!r}, 'mean'), 'sum' or 'first'; or use "
         "virtual_replicas=1",
@@ -73,17 +71,11 @@ def depends_on(tensor: tf.Tensor, sources: Sequence[Any]) -> bool:
     return False
 
 
-def refuse_write(model: keras.Model, variable: keras.Variable) -> UsageError:
-    """Return the error for a variable that the model assigns while training, but that no layer state holds."""
-    if any(variable is own for own in model.trainable_variables):
-        return UsageError(
-            "ANY-TRAIN-013",
-            f"the model assigns its own trainable weight {variable.path!r} while training, besides the optimizer",
-            hint="use a constraint (kernel_constraint=...) or a callback; SpectralNormalization is not available yet",
-        )
+def refuse_write(variable: keras.Variable) -> UsageError:
+    """Return the error for a variable that the model assigns, but that no layer of it holds."""
     return UsageError(
         "ANY-TRAIN-014",
-        f"the model assigns {variable.path!r} while training, but no layer of it holds this variable, and its value "
+        f"the model assigns {variable.path!r} while it runs, but no layer of it holds this variable, and its value "
         "would be lost",
         hint="make it (or its SeedGenerator) an attribute of a layer, in __init__ or build",
     )

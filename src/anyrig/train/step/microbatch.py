@@ -36,23 +36,42 @@ class Parts(NamedTuple):
     losses: list[tf.Tensor]  # its part of each compiled loss, where Keras tracks several; one virtual replica has none
 
 
-class RecordingScope(keras.StatelessScope):
-    """A `StatelessScope` that also remembers which variables were assigned."""
+class Predicted(NamedTuple):
+    """What prediction gives for one micro-batch."""
 
-    def __init__(self, mapping: Sequence[tuple[keras.Variable, tf.Tensor]], *, collect_losses: bool) -> None:
-        super().__init__(mapping, collect_losses=collect_losses)
+    outputs: Any
+    moved: list[tf.Tensor]  # as in `Parts`
+
+
+class RecordingScope(keras.StatelessScope):
+    """A `StatelessScope` that remembers which variables were assigned, and lets a tape see what weights were given.
+
+    As in Keras, the gradient of a weight that the model assigns is that of its new value, not of how it was made.
+    """
+
+    def __init__(
+        self, mapping: Sequence[tuple[keras.Variable, tf.Tensor]], weights: Sequence[keras.Variable], tape: Any = None
+    ) -> None:
+        super().__init__(mapping, collect_losses=True)
         self.assigned: list[keras.Variable] = []
+        self.given_to: dict[int, list[tf.Tensor]] = {id(v): [] for v in weights}
+        self._tape = tape
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Take a new value of a variable."""
-        self.assigned.append(update[0])
-        super().add_update(update)
+        variable, value = update
+        self.assigned.append(variable)
+        if self._tape is not None and id(variable) in self.given_to:
+            value = tf.stop_gradient(value)
+            self._tape.watch(value)
+            self.given_to[id(variable)].append(value)
+        super().add_update((variable, value))
 
 
 class MicroBatch:
     """Traces a compiled, built model into functions of one micro-batch.
 
-    `moved` lists the state variables that training assigns, each with its merge rule; known once `train` was traced.
+    `moved` lists the variables that the model assigns, each with its merge rule, as the function traced last does it.
     """
 
     def __init__(
@@ -82,14 +101,15 @@ class MicroBatch:
         `seeds` is int64 of shape (generators, 2); `batch` is (x, y, sample_weight) of this micro-batch's rows.
         """
         x, y, sample_weight = batch
-        with tf.GradientTape(watch_accessed_variables=False) as tape, self._scope(values, seeds) as scope:
+        with tf.GradientTape(watch_accessed_variables=False) as tape, self._scope(values, seeds, tape) as scope:
             tape.watch(values.trainable)
             y_pred = _call(self.model, x, training=True)
             loss, losses = self._loss(share, x, y, y_pred, sample_weight, training=True)
             scaled = loss if self.model.optimizer is None else self.model.optimizer.scale_loss(loss)
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-        gradients = tape.gradient(scaled, values.trainable)
-        moved = self._moved(values, scope, share, keras.tree.flatten([batch, list(share)]))
+        held = [[v, *scope.given_to[id(own)]] for own, v in zip(self.trainable, values.trainable, strict=True)]
+        gradients = [_added(parts) for parts in tape.gradient(scaled, held)]
+        moved = self._moved(values, scope, share, [batch, seeds])
         return Parts(loss, gradients, moved, [scope.get_current_value(v) for v in self.metrics], losses)
 
     def test(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Parts:
@@ -99,10 +119,10 @@ class MicroBatch:
             y_pred = _call(self.model, x, training=False)
             loss, losses = self._loss(share, x, y, y_pred, sample_weight, training=False)
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-        self._refuse_unknown_writes(scope)
+        moved = self._moved(values, scope, share, [batch, seeds])
         seeds_drawn = {id(state) for state in self.seed_states} & {id(v) for v in scope.assigned}
         self.random_without_training = bool(seeds_drawn)
-        return Parts(loss, [], [], [scope.get_current_value(v) for v in self.metrics], losses)
+        return Parts(loss, [], moved, [scope.get_current_value(v) for v in self.metrics], losses)
 
     def count(self, values: Values, seeds: tf.Tensor, batch: Any, *, training: bool) -> list[tf.Tensor]:
         """Return the denominator of each compiled loss for these rows; TensorFlow drops what they do not depend on."""
@@ -110,29 +130,32 @@ class MicroBatch:
         with self._scope(values, seeds):
             return denominators(self.model, y, _call(self.model, x, training=training), sample_weight)
 
-    def predict(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Any:
-        """Return the model's outputs for one micro-batch, with `training=False`."""
-        del share
-        with self._scope(values, seeds):
-            return _call(self.model, batch[0], training=False)
+    def predict(self, values: Values, seeds: tf.Tensor, batch: Any, share: Share) -> Predicted:
+        """Return the model's outputs and moved state for one micro-batch, with `training=False`."""
+        with self._scope(values, seeds) as scope:
+            outputs = _call(self.model, batch[0], training=False)
+        return Predicted(outputs, self._moved(values, scope, share, [batch, seeds]))
 
-    def _moved(self, values: Values, scope: RecordingScope, share: Share, data: list[Any]) -> list[tf.Tensor]:
+    def _moved(self, values: Values, scope: RecordingScope, share: Share, sources: list[Any]) -> list[tf.Tensor]:
+        """Return the contributions to all state that was assigned; what depends on no `sources` is the same for all."""
         self._refuse_unknown_writes(scope)
         self.moved, contributions = [], []
-        for variable, old in zip(self.state, values.state, strict=True):
+        given = [*keras.tree.flatten(sources), *keras.tree.flatten(list(share))]
+        held = zip([*self.trainable, *self.state], [*values.trainable, *values.state], strict=True)
+        for variable, old in held:
             new = scope.get_current_value(variable)
             if new is not old:
-                rule = rule_for(self.model, variable, self.virtual_replicas, from_data=depends_on(new, data))
+                rule = rule_for(self.model, variable, self.virtual_replicas, from_data=depends_on(new, given))
                 self.moved.append((variable, rule))
                 contributions.append(contribution(rule, old, new, share.rows))
         return contributions
 
     def _refuse_unknown_writes(self, scope: RecordingScope) -> None:
         """Raise for a variable that was assigned and would not be kept: nothing may be dropped in silence."""
-        known = {id(v) for v in [*self.state, *self.metrics, *self.unmerged, *self.seed_states]}
+        known = {id(v) for v in [*self.trainable, *self.state, *self.metrics, *self.unmerged, *self.seed_states]}
         for variable in scope.assigned:
             if id(variable) not in known:
-                raise refuse_write(self.model, variable)
+                raise refuse_write(variable)
 
     def _loss(
         self, share: Share, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool
@@ -144,7 +167,7 @@ class MicroBatch:
         tracked = values if self.loss_trackers else []
         return part_of_batch(self.model, loss, share), [v * tf.cast(share.rows, v.dtype) for v in tracked]
 
-    def _scope(self, values: Values, seeds: tf.Tensor) -> RecordingScope:
+    def _scope(self, values: Values, seeds: tf.Tensor, tape: Any = None) -> RecordingScope:
         start = values.metrics if self.virtual_replicas == 1 else _zeros(self.metrics)
         mapping = [
             *zip(self.trainable, values.trainable, strict=True),
@@ -154,7 +177,7 @@ class MicroBatch:
             *zip(self.metrics, start, strict=True),
             *zip(self.unmerged, _zeros(self.unmerged), strict=True),
         ]
-        return RecordingScope(mapping, collect_losses=True)
+        return RecordingScope(mapping, self.trainable, tape)
 
 
 def metric_variables(model: keras.Model) -> list[keras.Variable]:
@@ -173,6 +196,13 @@ def _zeros(variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
 
 def _call(model: keras.Model, x: Any, *, training: bool) -> Any:
     return model(x, training=training) if model._call_has_training_arg else model(x)
+
+
+def _added(gradients: Sequence[Any]) -> Any:
+    found = [gradient for gradient in gradients if gradient is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in found])
 
 
 def _loss_scale_variables(optimizer: Any) -> list[keras.Variable]:

@@ -26,7 +26,7 @@ from anyrig.state.values import to_array
 from anyrig.topology.plan import DevicePlan
 from anyrig.train.step import seeds
 from anyrig.train.step.losses import CountsNeeded, Share, share_of
-from anyrig.train.step.microbatch import MicroBatch, Parts, Values
+from anyrig.train.step.microbatch import MicroBatch, Parts, Predicted, Values
 from anyrig.train.step.placement import follow_largest_input, owner, sums_already_made
 from anyrig.train.step.purity import refuse_impure
 from anyrig.train.step.tree import reduce_tree
@@ -149,19 +149,28 @@ class OwnerEngine:
             self._gradient([part.gradients[i] for part in parts], variable)
             for i, variable in enumerate(self.micro.trainable)
         ]
-        moved = [
-            self._merge([part.moved[i] for part in parts], variable, rule)
-            for i, (variable, rule) in enumerate(self.micro.moved)
-        ]
+        self._keep_moved(parts)
         with tf.compat.v1.device(follow_largest_input):
             if self.micro.trainable:
                 with sums_already_made(self.model.optimizer):
                     self.model.optimizer.apply(gradients, self.micro.trainable)
-            for (variable, rule), value in zip(self.micro.moved, moved, strict=True):
-                variable.value.assign_add(value) if rule == "sum" else variable.value.assign(value)
-        return self._test_step(parts, rows)
+        return self._logs(parts, rows)
 
     def _test_step(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
+        self._keep_moved(parts)
+        return self._logs(parts, rows)
+
+    def _keep_moved(self, parts: Sequence[Any]) -> None:
+        """Assign what the model assigned, before the optimizer: it may be a weight (SpectralNormalization)."""
+        merged = [
+            self._merge([part.moved[i] for part in parts], variable, rule)
+            for i, (variable, rule) in enumerate(self.micro.moved)
+        ]
+        with tf.compat.v1.device(follow_largest_input):
+            for (variable, rule), value in zip(self.micro.moved, merged, strict=True):
+                variable.value.assign_add(value) if rule == "sum" else variable.value.assign(value)
+
+    def _logs(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
         """Add what the micro-batches gained to loss tracker and metrics; return their results."""
         loss = self._sum([part.loss for part in parts], _HOST)
         losses = [self._sum([p.losses[i] for p in parts], _HOST) for i in range(len(self.micro.loss_trackers))]
@@ -176,10 +185,11 @@ class OwnerEngine:
                 variable.value.assign_add(gain) if divided else variable.value.assign(gain)
             return self.model.get_metrics_result()
 
-    def _predict_step(self, parts: list[Any], rows: tf.Tensor) -> Any:
+    def _predict_step(self, parts: list[Predicted], rows: tf.Tensor) -> Any:
         del rows
+        self._keep_moved(parts)
         with tf.device(_HOST):
-            return keras.tree.map_structure(lambda *outputs: tf.concat(outputs, axis=0), *parts)
+            return keras.tree.map_structure(lambda *outputs: tf.concat(outputs, axis=0), *[p.outputs for p in parts])
 
     def _gradient(self, parts: list[Any], variable: keras.Variable) -> Any:
         """Return the summed gradient on the variable's owner, in the variable's dtype; None where there is none."""
