@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anyrig.errors import AnyrigError as AnyrigError
     from anyrig.errors import Stopped as Stopped
+    from anyrig.report.loggers import loggers as loggers
+    from anyrig.report.profile import Profile as Profile
     from anyrig.train.batch import Batch as Batch
     from anyrig.train.checkpoint import Checkpoint as Checkpoint
     from anyrig.train.parity.run import parity as parity
@@ -24,10 +26,12 @@ _HOMES = {
     "AnyrigError": "anyrig.errors",
     "Batch": "anyrig.train.batch",
     "Checkpoint": "anyrig.train.checkpoint",
+    "Profile": "anyrig.report.profile",
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
     "loss_rule": "anyrig.train.step.losses",
+    "loggers": "anyrig.report.loggers",
     "merge_rule": "anyrig.train.step.merging",
     "parity": "anyrig.train.parity.run",
 }

@@ -111,7 +111,7 @@ def test_training_prints_the_plan_and_the_end(trained: Path) -> None:
     out = (trained / "first.txt").read_text()
     digest = open_checkpoint(_newest(trained)).state_digest
     assert "because devices=2 was asked for" in out
-    assert "Epoch 2/2" in out
+    assert "\nepoch 2/2  " in out
     assert out.splitlines()[-1] == f"state digest  {digest}"
     assert "done          runs/cats" in out
     assert "step          6, after epoch 2 of 2" in out

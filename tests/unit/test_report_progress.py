@@ -150,7 +150,7 @@ def test_without_a_terminal_whole_lines_are_printed_and_nothing_is_read(capsys: 
     progress.on_epoch_begin(0)
     train(progress, clock, logs={"loss": metric})
     progress.on_epoch_end(0, METRICS)
-    progress.on_run_end()
+    progress.on_run_end(None)
     assert capsys.readouterr().out == "epoch 1/2  4.0 s  8.0 rows/s  accuracy 0.9712  loss 0.1031\n"
     assert metric.reads == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -67,7 +66,7 @@ def command(
     directory = Path(run or Path("runs") / Path(recipe).stem)
     allowed = [name for name in allow_changes.split(",") if name]
     job = run_from_recipe(loaded, directory, devices, resume=resume, allow_changes=allowed)
-    train_recipe(job, loaded, verbose=1 if sys.stdout.isatty() else 2)
+    train_recipe(job, loaded, verbose="auto")
     _echo_end(directory)
 
 

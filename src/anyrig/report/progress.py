@@ -192,7 +192,7 @@ class Progress(keras.callbacks.Callback):
         self._batches = self._batches or self._batch
         self._display.finish(epoch_line(epoch, self._epochs, self._span, _read(logs or {})))
 
-    def on_run_end(self) -> None:
+    def on_run_end(self, error: BaseException | None) -> None:
         """Leave a line that is not finished as it stands, so that what comes next has a line of its own."""
         self._display.finish("")
 

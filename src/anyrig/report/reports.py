@@ -1,12 +1,13 @@
 """What the training loop tells callbacks beyond Keras's logs: how each step and save went, and what run this is.
 
 A callback that has `on_run_begin(RunReport)`, `on_step_report(StepReport)`, `on_save_report(SaveReport)` or
-`on_run_end()` is called with it; the others are not. Nothing here reads a tensor or decides anything.
+`on_run_end(error)` is called with it; the others are not. Nothing here reads a tensor or decides anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,19 @@ def notify(callbacks: Iterable[Any], hook: str, *reports: Any) -> None:
     for callback in callbacks:
         if (call := getattr(callback, hook, None)) is not None:
             call(*reports)
+
+
+@contextmanager
+def ending(callbacks: Iterable[Any]) -> Iterator[None]:
+    """Tell every callback how what is inside ended: `on_run_end(None)`, or with the error that goes on its way."""
+    callbacks = list(callbacks)
+    try:
+        yield
+    except BaseException as error:
+        for callback in callbacks:
+            try:
+                notify([callback], "on_run_end", error)
+            except Exception as second:  # noqa: BLE001 - the first error is the one to be seen
+                error.add_note(f"and {type(callback).__name__}.on_run_end failed: {second}")
+        raise
+    notify(callbacks, "on_run_end", None)

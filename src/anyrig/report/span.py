@@ -29,10 +29,10 @@ class Span:
         self.started += now - self.ended
         self.ended = now
 
-    def add(self, step: StepReport, now: float) -> None:
-        """Count one step that ended `now`."""
+    def add(self, step: StepReport, now: float, steps: int = 1) -> None:
+        """Count what ended `now`: a step, or `steps` that Keras executes as one."""
         self.ended = now
-        self.steps += 1
+        self.steps += steps
         self.rows += step.rows
         self.input_seconds += step.input_seconds
         self.compute_seconds += step.compute_seconds

@@ -12,6 +12,8 @@ import keras
 from anyrig.data.source import Source
 from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
+from anyrig.report.progress import Plain, Progress, display
+from anyrig.report.reports import ending
 from anyrig.state.callbacks import deciding_callbacks
 from anyrig.state.values import assign, to_array
 from anyrig.topology.plan import describe
@@ -97,7 +99,8 @@ def run_fit(
     if request.verbose:
         print(describe(engine.plan, size), flush=True)
         print(*saver.messages, sep="\n", end="\n" if saver.messages else "", flush=True)
-    saver.run()
+    with ending(callbacks.callbacks):
+        saver.run()
     known.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
 
@@ -163,10 +166,10 @@ def _callbacks(request: FitRequest, stream: Stream) -> keras.callbacks.CallbackL
             given._add_default_callbacks(add_history=True, add_progbar=False)
             given.set_model(request.model)
         return given
+    shown = [Progress(display() if request.verbose == 1 else Plain())] if request.verbose else []
     return keras.callbacks.CallbackList(
-        list(request.callbacks),
+        [*request.callbacks, *shown],
         add_history=True,
-        add_progbar=request.verbose != 0,
         verbose=request.verbose,
         epochs=request.epochs,
         steps=stream.length(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +15,7 @@ from anyrig.data.iterables import hold
 from anyrig.data.source import Source
 from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
+from anyrig.report.progress import is_live
 from anyrig.topology.devices import configure
 from anyrig.topology.plan import DevicePlan, count, device_plan, short_name
 from anyrig.train.batch import Batch
@@ -231,7 +231,7 @@ def _one_batch_rule(batch: Batch | None, batch_size: int | None) -> Batch:
 def _verbosity(verbose: int | str) -> int:
     """Return Keras's number for `verbose`: "auto" is the progress bar on a terminal, one line an epoch elsewhere."""
     if verbose == "auto":
-        return 1 if sys.stdout.isatty() else 2
+        return 1 if is_live() else 2
     return int(verbose)
 
 

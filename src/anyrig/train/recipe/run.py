@@ -59,7 +59,7 @@ def run_from_recipe(
     )
 
 
-def train_recipe(run: Run, recipe: Recipe, *, verbose: int) -> None:
+def train_recipe(run: Run, recipe: Recipe, *, verbose: int | str) -> None:
     """Train `run` to its end and keep `recipe` in its directory, also when a signal stops it."""
     path = prepare_run_directory(run.directory) / RECIPE_FILE
     text = recipe_text(recipe, run.directory)
