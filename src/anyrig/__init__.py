@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anyrig.train.run import Run as Run
     from anyrig.train.step.losses import loss_rule as loss_rule
     from anyrig.train.step.merging import merge_rule as merge_rule
+    from anyrig.train.tune import tune_lr as tune_lr
 
 _HOMES = {
     "AnyrigError": "anyrig.errors",
@@ -34,6 +35,7 @@ _HOMES = {
     "loggers": "anyrig.report.loggers",
     "merge_rule": "anyrig.train.step.merging",
     "parity": "anyrig.train.parity.run",
+    "tune_lr": "anyrig.train.tune",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (each name is found by __getattr__)

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train what a recipe describes; start, or go on from the newest checkpoint."),
     "plan": ("plan", "Show what train would do: devices, batches, checkpoints."),
     "parity": ("parity", "Train a few steps on several device counts; compare every tensor."),
+    "tune": ("tune", "Find a setting by a short test, e.g. the learning rate."),
     "predict": ("predict", "Predict from arrays or images with a run or checkpoint."),
     "evaluate": ("evaluate", "Compute loss and metrics of a run or checkpoint."),
     "ls": ("ls", "List the checkpoints of a run, or the runs in a folder."),

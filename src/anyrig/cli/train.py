@@ -28,6 +28,7 @@ from anyrig.report import words
     default="",
     help="What may differ from the run that is resumed: any of data,model,recipe.",
 )
+@click.option("--profile", metavar="N", type=int, help="Write a TensorFlow profile of N steps into RUN/tensorboard.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @options.debug
 def command(
@@ -37,6 +38,7 @@ def command(
     devices: str | None,
     resume: str,
     allow_changes: str,
+    profile: int | None,
     dry_run: bool,
 ) -> None:
     """Train what a recipe describes; start, or go on from the newest checkpoint.
@@ -65,7 +67,7 @@ def command(
     loaded = load_recipe(recipe, overrides)
     directory = Path(run or Path("runs") / Path(recipe).stem)
     allowed = [name for name in allow_changes.split(",") if name]
-    job = run_from_recipe(loaded, directory, devices, resume=resume, allow_changes=allowed)
+    job = run_from_recipe(loaded, directory, devices, resume=resume, allow_changes=allowed, profile=profile)
     train_recipe(job, loaded, verbose="auto")
     _echo_end(directory)
 

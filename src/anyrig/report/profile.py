@@ -27,7 +27,7 @@ class Profile(keras.callbacks.Callback):
             raise UsageError("ANY-REPORT-004", f"profile: expected a number of steps, found {steps}", hint="e.g. 10")
         self._steps = steps
         self._directory = Path(directory) if directory is not None else None
-        self._done = 0
+        self._done = self._profiled = 0
         self._running = False
 
     def on_run_begin(self, run: RunReport) -> None:
@@ -40,7 +40,7 @@ class Profile(keras.callbacks.Callback):
             )
         if self._directory is None and run.directory is not None:
             self._directory = run.directory / "tensorboard"
-        self._done = 0
+        self._done = self._profiled = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Start before the first step that is profiled."""
@@ -55,10 +55,16 @@ class Profile(keras.callbacks.Callback):
             self._stop()
 
     def on_run_end(self, error: BaseException | None) -> None:
-        """Stop early if training ended earlier; say so if it never began."""
+        """Stop if training ended before, and say where the profile is."""
         if self._running:
             self._stop()
-        elif self._done <= _BEFORE and error is None:
+        if self._profiled:
+            print(
+                f"profile of {self._profiled} steps: {self._directory}/plugins/profile\n"
+                f"  to see it: pip install tensorboard-plugin-profile && tensorboard --logdir {self._directory}",
+                flush=True,
+            )
+        elif error is None:
             print(f"no profile: the fit had {self._done} steps, and the first {_BEFORE} are left out", flush=True)
 
     def get_state(self) -> dict[str, Any]:
@@ -71,8 +77,4 @@ class Profile(keras.callbacks.Callback):
     def _stop(self) -> None:
         tf.profiler.experimental.stop()
         self._running = False
-        print(
-            f"profile of {self._done - _BEFORE} steps: {self._directory}/plugins/profile\n"
-            f"  to see it: pip install tensorboard-plugin-profile && tensorboard --logdir {self._directory}",
-            flush=True,
-        )
+        self._profiled = self._done - _BEFORE

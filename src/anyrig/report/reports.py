@@ -66,7 +66,7 @@ def notify(callbacks: Iterable[Any], hook: str, *reports: Any) -> None:
 @contextmanager
 def ending(callbacks: Iterable[Any]) -> Iterator[None]:
     """Tell every callback how what is inside ended: `on_run_end(None)`, or with the error that goes on its way."""
-    callbacks = list(callbacks)
+    callbacks = list(callbacks)[::-1]  # the progress line, which is the last, first leaves its line
     try:
         yield
     except BaseException as error:

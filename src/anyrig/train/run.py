@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anyrig.errors import UsageError
+from anyrig.report.loggers import loggers
 from anyrig.store.commit import newest_sound
 from anyrig.topology.numeric import apply_numeric_settings
 from anyrig.train.batch import Batch
@@ -23,7 +24,8 @@ class Run:
 
     `build_model` is called without arguments and returns a compiled model. `train` and `validation` are (x, y),
     (x, y, sample_weight) or a `tf.data.Dataset`. `resume`: "auto" carries on where there is something, "never" refuses
-    a directory that holds a run, "must" refuses one that does not. Nothing is done before it is asked for.
+    a directory that holds a run, "must" refuses one that does not. `loggers` names where metrics are written as well
+    (see `anyrig.loggers`); `profile` is a number of steps to profile. Nothing is done before it is asked for.
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class Run:
         devices: int | str | None = None,
         checkpoint: Checkpoint | None = None,
         callbacks: Sequence[Any] = (),
+        loggers: Sequence[str] = (),
+        profile: int | None = None,
         precision: str = "auto",
         shuffle: bool = True,
         recipe: dict[str, Any] | None = None,
@@ -56,6 +60,8 @@ class Run:
         self._seed = seed
         self._devices = devices
         self._callbacks = list(callbacks)
+        self._loggers = list(loggers)
+        self._profile = profile
         self._precision = precision
         self._shuffle = shuffle
         self._recipe = recipe
@@ -96,6 +102,10 @@ class Run:
 
         SIGTERM or SIGINT saves and raises `Stopped`; a second one ends the process at once.
         """
+        from anyrig.report.profile import Profile
+
+        watching: list[Any] = list(loggers(self._loggers, self.directory))
+        watching += [] if self._profile is None else [Profile(self._profile)]
         x, y, weight = _columns(self._train_data)
         self._settled = True  # fit compares the run with the stored one before it restores anything
         with stop_on_signals(self.rig.stop):
@@ -105,7 +115,7 @@ class Run:
                 y,
                 epochs=self._epochs,
                 verbose=verbose,
-                callbacks=[*self._callbacks, self.checkpoint],
+                callbacks=[*self._callbacks, *watching, self.checkpoint],
                 validation_data=self._validation,
                 shuffle=self._shuffle,
                 sample_weight=weight,

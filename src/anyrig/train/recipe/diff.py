@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# They are no part of the numbers already made: how long to go on, and what to keep.
-FREE = ("epochs", "checkpoint", "limits")
+# They are no part of the numbers already made: how long to go on, what to keep, and who is told.
+FREE = ("epochs", "checkpoint", "limits", "loggers")
 _ABSENT = object()
 
 

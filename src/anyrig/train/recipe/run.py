@@ -32,6 +32,7 @@ def run_from_recipe(
     *,
     resume: str = "auto",
     allow_changes: Collection[str] = (),
+    profile: int | None = None,
 ) -> Run:
     """Return the run that `recipe` describes, in `run_dir`; nothing is trained yet."""
     from anyrig.train.batch import Batch
@@ -52,6 +53,8 @@ def run_from_recipe(
         seed=recipe.seed,
         devices=devices,
         checkpoint=Checkpoint(**_given(recipe.checkpoint)),
+        loggers=recipe.loggers,
+        profile=profile,
         precision=recipe.precision,
         recipe=recipe.canonical(),
         allow_changes=allow_changes,

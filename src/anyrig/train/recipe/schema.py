@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from anyrig.errors import UsageError
+from anyrig.report.loggers import SINKS
 from anyrig.train.every import WORDS as EVERY_WORDS
 from anyrig.train.every import Every, parse_every
 from anyrig.train.recipe.errors import Expect, Section, expected, explain, shown
@@ -51,6 +52,10 @@ def _are_metrics(value: Any) -> bool:
     if isinstance(value, dict):
         return bool(value) and all(isinstance(item, list) and _are_metrics(item) for item in value.values())
     return isinstance(value, list) and all(map(_is_named, value))
+
+
+def _are_loggers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name in SINKS for name in value)
 
 
 def _is_every(value: Any) -> bool:
@@ -180,7 +185,6 @@ class Recipe(Section):
         "limits",
         "on_oom",
         "on_nonfinite",
-        "loggers",
         "callbacks",
         "strategy",
         "reduction",
@@ -193,6 +197,9 @@ class Recipe(Section):
     compile: CompileRules | None = None
     precision: Annotated[str, Expect("auto or float32", lambda value: value in ("auto", "float32"))] = "auto"
     checkpoint: CheckpointRules = CheckpointRules()
+    loggers: Annotated[list[str], Expect(f"a list of any of {', '.join(SINKS)}", _are_loggers)] = Field(
+        default_factory=list
+    )
     seed: Annotated[int, Expect("an integer, 0 or more", lambda value: _is_count(value, 0))] = 0
     _base_dir: Path = PrivateAttr(default=Path())
 
