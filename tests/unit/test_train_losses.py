@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import anyrig
+from anyrig.errors import AnyrigError
 from anyrig.train.rig import Rig
 
 layers, losses = keras.layers, keras.losses
@@ -72,3 +73,88 @@ DENOMINATORS: dict[str, tuple[Callable[[], keras.Model], Any, Any]] = {
 def test_each_loss_is_divided_by_what_keras_divides_it_by(what: str) -> None:
     build, y, weight = DENOMINATORS[what]
     same_as_keras(build, TOKENS, y, weight)
+
+
+class Custom(losses.Loss):
+    """One number for all rows."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.sum(keras.ops.square(y_true - y_pred))
+
+
+class OwnCall(Custom):
+    """Computes its mean itself."""
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return keras.ops.mean(keras.ops.square(y_true - y_pred))
+
+
+class OwnCompute(keras.Sequential):
+    """Adds a penalty on its outputs to the compiled loss."""
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        return super().compute_loss(x, y, y_pred, sample_weight) + keras.ops.mean(keras.ops.abs(y_pred))
+
+
+class AddsSum(layers.Layer):
+    """Adds a loss that is a sum over rows."""
+
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(1e-2 * keras.ops.sum(keras.ops.square(inputs)))
+        return inputs
+
+
+def one_number(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.mean(keras.ops.square(y_true - y_pred))
+
+
+def dense(loss: Any, cls: Any = keras.Sequential, added: Any = layers.Identity, **given: Any) -> keras.Model:
+    model = cls([keras.Input((5,)), layers.Dense(4, **given), added(), layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-2), loss)
+    return model
+
+
+DECLARED: dict[str, tuple[Callable[[], keras.Model], Callable[[keras.Model], Any], Any]] = {
+    "function": (lambda: dense(one_number), lambda model: model.loss, "mean"),
+    "class": (lambda: dense(Custom()), lambda model: model.loss, "sum"),
+    "own __call__": (lambda: dense(OwnCall()), lambda model: model.loss, "mean"),
+    "compute_loss": (lambda: dense("mse", OwnCompute, kernel_regularizer="l2"), lambda model: model, "mean"),
+    "added sum": (lambda: dense("mse", added=AddsSum, kernel_regularizer="l2"), lambda model: model.layers[1], "sum"),
+}
+X = GENERATOR.normal(size=(23, 5)).astype("float32")
+Y = X[:, :1].copy()
+
+
+@pytest.mark.parametrize("what", DECLARED)
+def test_a_declared_loss_is_that_of_the_whole_batch(what: str) -> None:
+    build, declared, rule = DECLARED[what]
+
+    def declare() -> keras.Model:
+        model = build()
+        anyrig.loss_rule(declared(model), rule)
+        return model
+
+    same_as_keras(declare, X, Y)
+
+
+@pytest.mark.parametrize(("what", "code"), [("function", "ANY-TRAIN-015"), ("compute_loss", "ANY-TRAIN-009")])
+def test_a_wrong_declaration_is_found(what: str, code: str) -> None:
+    rig = Rig(1)
+    model = rig.build(DECLARED[what][0])
+    anyrig.loss_rule(DECLARED[what][1](model), "sum")
+    try:
+        with pytest.raises(AnyrigError) as refused:
+            rig.fit(model, X, Y, batch=anyrig.Batch(global_size=8, virtual_replicas=4), verbose=0)
+    finally:
+        anyrig.loss_rule(DECLARED[what][1](model), "mean")
+    assert refused.value.code == code
+
+
+def test_regularizers_count_once_per_step() -> None:
+    given = {"kernel_regularizer": "l2", "activity_regularizer": "l1"}
+    same_as_keras(lambda: dense("mse", added=lambda: layers.ActivityRegularization(0.1), **given), X, Y)
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(AnyrigError, match="unknown rule 'first'"):
+        anyrig.loss_rule(one_number, "first")  # type: ignore[arg-type]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import keras
 
 from anyrig.errors import AnyrigError, UsageError
+from anyrig.train.step.losses import declared_rule
 
 
 def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> None:
@@ -40,7 +42,8 @@ def bind_to_predict(model: keras.Model, sample: Any) -> None:
 
 
 def _misfit(model: keras.Model, sample: Any, error: Exception) -> UsageError:
-    text = str(error).strip().strip("'").partition("\n")[0]
+    lines = re.sub(r"\x1b\[\d+m", "", str(error).strip().strip("'")).splitlines()
+    text = next((line for line in lines if line and not line.startswith("Exception encountered")), "")
     parts = [f"  {label}: {_shapes(part)}" for label, part in zip(("x", "y", "sample_weight"), sample, strict=True)]
     model_lines = [f"  model {kind}: {_shapes(getattr(model, kind, None) or None)}" for kind in ("inputs", "outputs")]
     labels = keras.tree.flatten(sample[1])
@@ -86,11 +89,18 @@ def _refuse_own(model: keras.Model, *steps: str) -> None:
 
 
 def _refuse_undivided(model: keras.Model) -> None:
-    if type(model).compute_loss is not keras.Model.compute_loss:
+    rule = declared_rule(model)
+    if type(model).compute_loss is not keras.Model.compute_loss and rule is None:
         raise UsageError(
             "ANY-TRAIN-009",
             f"{type(model).__name__} has its own compute_loss, and what it averages over is not known",
-            hint="compile with a loss of one value per row, or use virtual_replicas=1",
+            hint="declare it: anyrig.loss_rule(model, 'mean'), or 'sum'; or use virtual_replicas=1",
+        )
+    if rule == "sum" and any(variable.regularizer is not None for variable in model.trainable_variables):
+        raise UsageError(
+            "ANY-TRAIN-009",
+            f"{type(model).__name__} is declared a sum over rows, but its weight regularizers are not",
+            hint="return a mean over rows and declare that, or use virtual_replicas=1",
         )
     for layer in model._flatten_layers():
         if getattr(layer, "synchronized", False) is True:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.losses.loss import apply_mask
 
 from anyrig.errors import UsageError
@@ -49,8 +50,9 @@ class CountsNeeded(Exception):
 def loss_rule(loss: Any, rule: LossRule) -> None:
     """Declare how a loss that returns one number for all its rows depends on them: their `mean`, or their `sum`.
 
-    `loss` is a loss function or `keras.Loss` given to `compile`, or a model with its own `compute_loss` (then the rule
-    is for all it returns). What is declared is tried on a few rows before training.
+    `loss` is a loss function or `keras.Loss` given to `compile`; or a layer, whose rule is for what it gives to
+    `add_loss`; or a model with its own `compute_loss`, whose rule is for all that returns. What is declared is tried on
+    a few rows before training.
     """
     if rule not in ("mean", "sum"):
         raise UsageError("ANY-TRAIN-004", f"loss_rule: unknown rule {rule!r}", hint='use "mean" or "sum"')
@@ -79,8 +81,20 @@ def losses_of_share(model: keras.Model, share: Share) -> Iterator[list[tf.Tensor
         values.append(value if factor is None else value * tf.cast(factor, value.dtype))
         return values[-1]
 
+    if rule is None:
+        _scale_added_sums(model, share.rows)
     with _each_compiled_loss(model, shared):
         yield values
+
+
+def _scale_added_sums(model: keras.Model, rows: tf.Tensor) -> None:
+    """Make sums given to `add_loss` count as if rows were their denominator; Keras knows an added loss by its id."""
+    added = get_stateless_scope().losses
+    for layer in (layer for layer in model._flatten_layers() if declared_rule(layer) == "sum"):
+        for index, loss in enumerate(added):
+            if id(loss) in layer._loss_ids:
+                added[index] = loss / tf.cast(rows, loss.dtype)
+                layer._loss_ids.add(id(added[index]))
 
 
 def part_of_batch(model: keras.Model, loss: tf.Tensor, share: Share) -> tf.Tensor:

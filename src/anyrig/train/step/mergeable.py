@@ -133,7 +133,8 @@ def _refused_loss(what: str) -> UsageError:
     return UsageError(
         "ANY-TRAIN-015",
         f"{what}, so virtual replicas cannot put it together",
-        hint="make it a mean over rows (also what is given to add_loss), or use virtual_replicas=1",
+        hint="make it a mean over rows, also what is given to add_loss; or declare a sum: "
+        "anyrig.loss_rule(layer or loss, 'sum'); or use virtual_replicas=1",
     )
 
 
