@@ -9,7 +9,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 # Two processes, each with whole files: importing TensorFlow and tracing use one core.
 IN_PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo test test-full lint help
+.PHONY: demo test test-full tables lint help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -23,6 +23,9 @@ test: $(READY)  ## run the tests, matrices sampled by a printed seed
 
 test-full: $(READY)  ## run the tests with the whole of every matrix
 	@$(BIN)/python -m pytest -q $(IN_PARALLEL) --full
+
+tables: $(READY)  ## measure the tables of docs/ anew (an hour); PARTS="same-numbers keras-parity applications" some
+	@$(BIN)/python tests/multi/zoo_tables.py $(PARTS)
 
 lint: $(READY)  ## check style, types and the direction of imports
 	@$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from anyrig.errors import UsageError
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.rig import _one_batch_rule
 from anyrig.train.step.seeds import keys
 from anyrig.train.step.tree import reduce_tree
 
@@ -80,3 +81,12 @@ def test_two_batch_sizes_are_refused() -> None:
 def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int) -> None:
     with pytest.raises(UsageError, match="checkpoint: "):
         Checkpoint("x", every=every, keep_last=keep)
+
+
+def test_a_batch_size_beside_virtual_replicas_is_the_global_size() -> None:
+    rule = _one_batch_rule(Batch(virtual_replicas=4), 13)
+    assert rule == Batch(global_size=13, virtual_replicas=4)
+    with pytest.raises(UsageError, match=r"batch_size 13 .* 12 disagree"):
+        _one_batch_rule(Batch(global_size=12), 13)
+    with pytest.raises(UsageError, match="per_device 8 and global_size 13 are both set"):
+        _one_batch_rule(Batch(per_device=8), 13)

@@ -217,15 +217,15 @@ def _described(**arguments: Any) -> dict[str, Any]:
 
 
 def _one_batch_rule(batch: Batch | None, batch_size: int | None) -> Batch:
-    if batch is None:
-        return Batch(global_size=batch_size)
-    if batch_size is not None and batch.global_size not in (None, batch_size):
+    if batch is None or batch_size is None:
+        return batch or Batch(global_size=batch_size)
+    if batch.global_size not in (None, batch_size):
         raise UsageError(
             "ANY-BATCH-003",
             f"batch_size {batch_size} and batch.global_size {batch.global_size} disagree",
             hint="give one of the two",
         )
-    return batch
+    return replace(batch, global_size=batch_size)
 
 
 def _verbosity(verbose: int | str) -> int:
