@@ -141,13 +141,6 @@ class OwnLoss(keras.Sequential):
         return keras.ops.mean(keras.ops.square(y_pred - y))
 
 
-class OwnStep(keras.Sequential):
-    """Has a training step of its own."""
-
-    def train_step(self, data: Any) -> Any:
-        return super().train_step(data)
-
-
 def one_number(y_true: Any, y_pred: Any) -> Any:
     return keras.ops.mean(keras.ops.square(y_true - y_pred))
 
@@ -169,7 +162,6 @@ AT_ANY_V = {
     "no key": (with_layer(Random), "ANY-TRAIN-006", "without a key"),
     "python": (with_layer(Python), "ANY-TRAIN-006", "Python"),
     "hidden generator": (with_layer(Hidden), "ANY-TRAIN-014", "seed_generator"),
-    "own step": (compiled(cls=OwnStep), "ANY-TRAIN-008", "train_step"),
     "not compiled": (lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)]), "ANY-TRAIN-007", "compile"),
 }
 

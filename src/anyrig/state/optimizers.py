@@ -6,40 +6,38 @@ the attributes of the model and of the models below it; an optimizer that two at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from anyrig.state.tree import PlacedLayer, own_objects
+from anyrig.state.tree import PlacedLayer, own_objects, walk_layers
 
 MAIN = "main"
 
 
 def optimizers(model: keras.Model, layers: Sequence[PlacedLayer]) -> dict[str, keras.optimizers.Optimizer]:
-    """Return every optimizer of `model` once, each with its slots as they are; `layers` is `walk_layers(model)`.
+    """Return every optimizer of `model` once that training uses, by its key; `layers` is `walk_layers(model)`.
 
-    The compiled optimizer is built here, if a training step of Keras will use it: a state taken before the first step
+    The compiled optimizer is built here, if Keras's own training step will use it: a state taken before the first step
     then has the same names as one taken after it.
     """
-    found: dict[int, tuple[str, Any]] = {}
     main = vars(model).get("optimizer")
-    if main is not None and not main.built and uses_main(model):
+    if main is not None and not main.built and type(model).train_step is keras.Model.train_step:
         main.build(model.trainable_variables)
-    if main is not None and main.built:
-        found[id(main)] = (MAIN, main)
-    for key, optimizer in _held(layers):
-        if optimizer is not main:
-            found.setdefault(id(optimizer), (key, optimizer))
-    return dict(found.values())
+    found = held_optimizers(model, layers)
+    if main is not None and not main.built:
+        del found[MAIN]
+    return found
 
 
-def uses_main(model: keras.Model) -> bool:
-    """Tell whether Keras's own training step, which applies the compiled optimizer, is the model's."""
-    return type(model).train_step is keras.Model.train_step
-
-
-def _held(layers: Sequence[PlacedLayer]) -> Iterator[tuple[str, Any]]:
-    for placed in layers:
+def held_optimizers(
+    model: keras.Model, layers: Sequence[PlacedLayer] | None = None
+) -> dict[str, keras.optimizers.Optimizer]:
+    """Return every optimizer that `model` holds once, by its key, built or not."""
+    main = vars(model).get("optimizer")
+    found: dict[int, tuple[str, Any]] = {} if main is None else {id(main): (MAIN, main)}
+    for placed in walk_layers(model) if layers is None else layers:
         for held in own_objects(placed.layer, keras.optimizers.Optimizer):
-            yield ".".join((*placed.path, *held.path)), held.value
+            found.setdefault(id(held.value), (".".join((*placed.path, *held.path)), held.value))
+    return dict(found.values())

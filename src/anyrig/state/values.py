@@ -28,8 +28,22 @@ def to_array(variable: keras.Variable) -> np.ndarray[Any, Any]:
 
 
 def assign(variable: keras.Variable, array: np.ndarray[Any, Any]) -> None:
-    """Copy `array` into `variable`, which stays on its device; every copy of a mirrored variable is set."""
-    variable.assign(array)
+    """Copy `array` into `variable`, which stays on its device; every copy of a mirrored variable is set.
+
+    Of copies that are summed when they are read (metrics), the first gets all: no bit is lost in dividing.
+    """
+    if summed := summed_copies(variable):
+        summed[0].assign(array)
+        for copy in summed[1:]:
+            copy.assign(np.zeros_like(array))
+    else:
+        variable.assign(array)
+
+
+def summed_copies(variable: keras.Variable) -> tuple[Any, ...]:
+    """Return the copies of a variable that `tf.distribute` sums when it is read; none for any other variable."""
+    value = variable.value
+    return tuple(value.values) if type(value).__name__ == "SyncOnReadVariable" else ()
 
 
 def shape_of(variable: keras.Variable) -> tuple[int, ...]:

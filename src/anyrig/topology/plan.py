@@ -7,7 +7,7 @@ shown by a dry run. `topology/devices.py` finds the devices that it is made from
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyrig.errors import UsageError
 
@@ -20,6 +20,7 @@ class DevicePlan:
     """What each device does in every step, with one sentence for each choice.
 
     `blocks[d]` holds the virtual replicas that device d works through, one after another; an idle device has `()`.
+    A step that is not `divided` is the model's own, run whole on each device with its part of the rows.
     """
 
     devices: tuple[str, ...]
@@ -27,6 +28,7 @@ class DevicePlan:
     blocks: tuple[tuple[int, ...], ...]
     precision: str
     reasons: tuple[str, ...]
+    divided: bool = True
 
 
 def device_plan(
@@ -58,6 +60,25 @@ def device_plan(
         precision="float32",
         reasons=reasons,
     )
+
+
+def undivided_plan(
+    devices: Sequence[str], used: int, why: str, *, requested: int | str | None = None, precision: str = "auto"
+) -> DevicePlan:
+    """Return the plan for a model that `used` of the devices run whole, each with its part of the rows.
+
+    `why` says what about the model makes it so.
+    """
+    plan = device_plan(devices[:used], used, requested=requested, precision=precision)
+    how = "on one device, as Keras runs it" if used == 1 else "as Keras runs it under MirroredStrategy"
+    reasons = (
+        _why_devices(devices, requested),
+        f"{why}: each step runs whole, {how}.",
+        "The numbers depend on how many devices take part; a checkpoint carries on on any.",
+        *_why_not_mirrored(used, len(devices)),
+        _why_precision(precision),
+    )
+    return replace(plan, reasons=reasons, divided=False)
 
 
 def split_rows(rows: int, parts: int) -> tuple[int, ...]:
@@ -144,6 +165,11 @@ def _why_idle(v: int, devices: int) -> Iterator[str]:
         yield f"{count(idle, 'device')} {stay} idle: there are more devices ({devices}) than virtual replicas ({v})."
 
 
+def _why_not_mirrored(used: int, devices: int) -> Iterator[str]:
+    if used < devices:
+        yield f"Only {used} of {count(devices, 'device')} used: the model was not built by rig.build on all of them."
+
+
 def _why_precision(precision: str) -> str:
     source = "auto chooses it" if precision == "auto" else "as asked for"
     return f"Precision float32 ({source}): the model computes as Keras does by default."
@@ -151,19 +177,23 @@ def _why_precision(precision: str) -> str:
 
 def _facts(plan: DevicePlan, global_size: int | None) -> Iterator[tuple[str, str]]:
     yield "devices", f"{len(plan.devices)} ({', '.join(short_name(device) for device in plan.devices)})"
-    yield "virtual replicas", f"{plan.virtual_replicas} (at most {count(plan.virtual_replicas, 'device')})"
+    if plan.divided:
+        yield "virtual replicas", f"{plan.virtual_replicas} (at most {count(plan.virtual_replicas, 'device')})"
+    else:
+        yield "virtual replicas", "none: the model's own step"
     if global_size is not None:
         yield "global batch", count(global_size, "row")
     for device, block in zip(plan.devices, plan.blocks, strict=True):
-        yield short_name(device), _share(plan.virtual_replicas, block, global_size)
+        yield short_name(device), _share(plan.virtual_replicas, block, global_size, divided=plan.divided)
     yield "precision", plan.precision
 
 
-def _share(v: int, block: tuple[int, ...], global_size: int | None) -> str:
+def _share(v: int, block: tuple[int, ...], global_size: int | None, *, divided: bool) -> str:
     if not block:
         return "idle"
     text = f"replica {block[0]}" if len(block) == 1 else f"replicas {block[0]} to {block[-1]}"
     if global_size is None:
-        return text
+        return text if divided else "a part of each batch"
     rows = split_rows(global_size, v)
-    return f"{text}, {count(sum(rows[replica] for replica in block), 'row')} of each full batch"
+    part = f"{count(sum(rows[replica] for replica in block), 'row')} of each full batch"
+    return f"{text}, {part}" if divided else part

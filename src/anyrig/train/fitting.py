@@ -68,10 +68,11 @@ def run_fit(
 ) -> keras.callbacks.History:
     """Do the fit, carrying the session's run on where it has one; return Keras's History of this call."""
     model, progress = request.model, session.progress if session else {}
-    size, v = _settle_batch(rig, request, progress)
+    size, asked_v = _settle_batch(rig, request, progress)
     stream = Stream(request.source(size), request.steps_per_epoch)
     source = stream.source
-    engine = known.engine(model, source.sample(), v)
+    engine = known.engine(model, source.sample(), asked_v)
+    v = engine.plan.virtual_replicas if engine.plan.divided else None
     validation = request.validation(_asked_size(request, size)) if request.validation else None
     listed = request.listed
     callbacks = _callbacks(request, stream)
@@ -196,7 +197,9 @@ def _validator(stop: StopRequest, loop: Loop, source: Source, steps: int | None)
     return validate
 
 
-def _recipe_of_call(rig: Rig, known: KnownModels, request: FitRequest, size: int | None, v: int) -> dict[str, Any]:
+def _recipe_of_call(
+    rig: Rig, known: KnownModels, request: FitRequest, size: int | None, v: int | None
+) -> dict[str, Any]:
     """Describe a fit that was called from Python in the words of a recipe."""
     return {
         "batch": {"global_size": size, "virtual_replicas": v},

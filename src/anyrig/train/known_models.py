@@ -12,22 +12,31 @@ from anyrig.topology.plan import DevicePlan
 from anyrig.train.identity import source_hash
 from anyrig.train.loop import Position
 from anyrig.train.step.binding import bind_to_predict, bind_to_train, key
+from anyrig.train.step.engine import Engine
 from anyrig.train.step.mergeable import refuse_unmergeable
 from anyrig.train.step.owner import OwnerEngine
 from anyrig.train.step.placement import variables_on
+from anyrig.train.step.strategy import StrategyEngine, bind_to_strategy, own_steps, runs_whole
 
 
 class KnownModels:
     """Keeps, for each model of a rig, what has to outlive one call of fit, evaluate or predict."""
 
-    def __init__(self, devices: Sequence[str], plan: Callable[[int | None], DevicePlan], seed: int) -> None:
+    def __init__(
+        self,
+        devices: Sequence[str],
+        plan: Callable[[int | None], DevicePlan],
+        plan_whole: Callable[[int, str], DevicePlan],
+        seed: int,
+    ) -> None:
         self._devices = devices
         self._plan = plan
+        self._plan_whole = plan_whole
         self._seed = seed
         self._sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
         self._trained: WeakKeyDictionary[keras.Model, Position] = WeakKeyDictionary()
         self._compiled: WeakKeyDictionary[keras.Model, tuple[int, Any]] = WeakKeyDictionary()
-        self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, OwnerEngine]]] = WeakKeyDictionary()
+        self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, Engine]]] = WeakKeyDictionary()
 
     def built(self, model: keras.Model, build_model: Callable[..., Any]) -> None:
         """Remember the code that built `model`."""
@@ -54,26 +63,40 @@ class KnownModels:
             known = self._compiled[model] = (id(model.optimizer), describe(model))
         return known[1]
 
-    def engine(
-        self, model: keras.Model, sample: Any, virtual_replicas: int | None, *, predict: bool = False
-    ) -> OwnerEngine:
+    def engine(self, model: keras.Model, sample: Any, virtual_replicas: int | None, *, predict: bool = False) -> Engine:
         """Return the engine that runs `model`, built where it was not yet; `sample` is any batch of its data.
 
         Without `virtual_replicas` the ones the model was last used with, else one for each device.
         """
         known = self._engines.setdefault(model, {})
-        if virtual_replicas is None and known:
-            virtual_replicas = next(iter(known.values()))[1].plan.virtual_replicas
-        plan = self._plan(virtual_replicas)
+        whole = runs_whole(model) or (predict and "predict_step" in own_steps(model))
+        if whole:
+            bind_to_strategy(model, sample, "predict_step" if predict else "train_step")
+            plan = self._plan_whole(model.distribute_strategy.num_replicas_in_sync, _why_whole(model))
+        else:
+            if virtual_replicas is None and known:
+                virtual_replicas = next(iter(known.values()))[1].plan.virtual_replicas
+            plan = self._plan(virtual_replicas)
+            self._bind(model, sample, plan, predict=predict)
+        now = (plan.virtual_replicas, *key(model))
+        if predict not in known or known[predict][0] != now:
+            made = StrategyEngine(plan, model, self._seed) if whole else OwnerEngine(plan, model, self._seed)
+            known[predict] = (now, made)
+            if isinstance(made, OwnerEngine) and not predict and plan.virtual_replicas > 1:
+                refuse_unmergeable(model, made.micro, sample)
+        engine = known[predict][1]
+        engine.read_seeds()
+        return engine
+
+    def _bind(self, model: keras.Model, sample: Any, plan: DevicePlan, *, predict: bool) -> None:
         with variables_on(self._devices):
             bind_to_predict(model, sample) if predict else bind_to_train(model, sample, plan.virtual_replicas)
         # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
         model.jit_compile = False
-        now = (plan.virtual_replicas, *key(model))
-        if predict not in known or known[predict][0] != now:
-            known[predict] = (now, OwnerEngine(plan, model, self._seed))
-            if not predict and plan.virtual_replicas > 1:
-                refuse_unmergeable(model, known[predict][1].micro, sample)
-        engine = known[predict][1]
-        engine.read_seeds()
-        return engine
+
+
+def _why_whole(model: keras.Model) -> str:
+    steps = [step for step in own_steps(model) if step != "predict_step"]
+    if steps:
+        return f"{type(model).__name__} has its own {steps[0]}"
+    return f"{type(model).__name__} was made in the scope of {type(model.distribute_strategy).__name__}"

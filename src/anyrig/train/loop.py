@@ -114,9 +114,9 @@ class Loop:
         if self.position.batch == 0:
             self.model.reset_metrics()
             self.callbacks.on_epoch_begin(epoch)
-        if not self.model.stop_training:
-            self._batches()
-        logs = plain(self.model.get_metrics_result())
+        logs = {} if self.model.stop_training else self._batches()
+        # A step of the model's own may return logs that are no metrics: they are the epoch's then, as in Keras.
+        logs = plain(self.model._get_metrics_result_or_logs(logs) if logs else self.model.get_metrics_result())
         if self.validate is not None and self.model._should_eval(epoch, self.validation_freq):
             try:
                 logs |= {f"val_{name}": value for name, value in self.validate().items()}
@@ -131,10 +131,11 @@ class Loop:
         self.position.epoch, self.position.batch = epoch + 1, 0
         self.at_boundary(Boundary("epoch"))
 
-    def _batches(self) -> None:
+    def _batches(self) -> Logs:
+        """Do the steps that are left of the epoch and return the logs after the last one."""
         group = executions(self.model)
         epoch = self.earlier.epoch + self.position.epoch
-        waiting = time.perf_counter()
+        waiting, logs = time.perf_counter(), Logs()
         for batches, ends in self.stream.epoch(epoch, self.position.batch, group):
             fetched = time.perf_counter()
             self.callbacks.on_train_batch_begin(self.position.batch)
@@ -148,10 +149,11 @@ class Loop:
             last = bool(ends or self.model.stop_training)
             self.at_boundary(Boundary("batch", last_batch=last, steps=len(batches)))
             if self.model.stop_training:
-                return
+                break
             waiting = time.perf_counter()
         if self.position.batch == 0:
             raise no_rows()
+        return logs
 
     def _steps(self, batches: list[Batch]) -> tuple[int, Logs]:
         """Do one step for each batch; return their rows in all, and the logs after the last one."""

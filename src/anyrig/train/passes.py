@@ -47,7 +47,7 @@ def run_test(
     if index == 0:
         raise no_rows()
     stream.end_epoch()
-    result = plain(logs)
+    result = plain(logs if engine.plan.divided else model._get_metrics_result_or_logs(logs))
     callbacks.on_test_end(result)
     return result
 

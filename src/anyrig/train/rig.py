@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 from anyrig.report.progress import is_live
 from anyrig.topology.devices import configure
-from anyrig.topology.plan import DevicePlan, count, device_plan, short_name
+from anyrig.topology.plan import DevicePlan, count, device_plan, short_name, undivided_plan
 from anyrig.train.batch import Batch
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.known_models import KnownModels
@@ -25,22 +26,36 @@ from anyrig.train.passes import run_predict, run_test
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest, stop_on_signals
 from anyrig.train.step.placement import variables_on
+from anyrig.train.step.strategy import mirrored_strategy, runs_whole
+
+STRATEGIES = ("auto", "mirrored")
 
 
 class Rig:
     """The devices of this process, and Keras's methods on them.
 
     `devices`: None (all GPUs, else one CPU), "cpu", "gpu" or a number; on a machine without GPU, N logical CPUs. One
-    process holds one device count. `seed` fixes initial weights, row order, masks and augmentation.
+    process holds one device count. `seed` fixes initial weights, row order, masks and augmentation. `strategy`: "auto"
+    divides each step into virtual replicas; "mirrored" runs models as Keras does under MirroredStrategy, with numbers
+    that depend on the devices: for comparison.
     """
 
-    def __init__(self, devices: int | str | None = None, precision: str = "auto", seed: int = 0) -> None:
+    def __init__(
+        self, devices: int | str | None = None, precision: str = "auto", seed: int = 0, strategy: str = "auto"
+    ) -> None:
+        if strategy not in STRATEGIES:
+            raise UsageError(
+                "ANY-RUN-030",
+                f"strategy: expected {' or '.join(STRATEGIES)}, found {strategy!r}",
+                hint="leave it at auto for the same numbers on any devices",
+            )
         self.requested = devices
         self.devices = configure(devices)
         self.precision = precision
         self.seed = seed
+        self.strategy = strategy
         self.stop = StopRequest()
-        self._known = KnownModels(self.devices, self.plan, seed)
+        self._known = KnownModels(self.devices, self.plan, self._plan_whole, seed)
         self.plan(None)
 
     def __repr__(self) -> str:
@@ -51,22 +66,35 @@ class Rig:
         """Return the device plan for V virtual replicas (None: one for each device)."""
         return device_plan(self.devices, virtual_replicas, requested=self.requested, precision=self.precision)
 
+    def _plan_whole(self, used: int, why: str) -> DevicePlan:
+        return undivided_plan(self.devices, used, why, requested=self.requested, precision=self.precision)
+
     def request_stop(self) -> None:
         """Ask a fit in progress to finish its step, save and end; for programs that handle signals themselves."""
         self.stop.request()
 
     def build(self, build_model: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
-        """Return `build_model(*args, **kwargs)`, its weights fixed by `seed`, its variables spread over the devices."""
+        """Return `build_model(*args, **kwargs)`, its weights fixed by `seed`, its variables spread over the devices.
+
+        A model with a training step of its own is built a second time, in the scope of a MirroredStrategy.
+        """
+        build = functools.partial(build_model, *args, **kwargs)
+        model = self._built(build, variables_on(self.devices))
+        if len(self.devices) > 1 and (self.strategy == "mirrored" or runs_whole(model)):
+            model = self._built(build, mirrored_strategy(self.devices).scope())
+        self._known.built(model, build_model)
+        return model
+
+    def _built(self, build: Callable[[], Any], where: AbstractContextManager[Any]) -> keras.Model:
         keras.utils.set_random_seed(self.seed % 2**32)
-        with variables_on(self.devices):
-            model = build_model(*args, **kwargs)
+        with where:
+            model = build()
         if not isinstance(model, keras.Model):
             raise UsageError(
                 "ANY-RUN-009",
                 f"the model function returned {type(model).__name__}, not a Keras model",
                 hint="return the keras.Model, compiled, from the function",
             )
-        self._known.built(model, build_model)
         return model
 
     def prepare(self, model: keras.Model, x: Any) -> None:

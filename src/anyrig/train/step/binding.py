@@ -16,13 +16,7 @@ def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> Non
 
     Raises UsageError by name for what V virtual replicas cannot divide.
     """
-    if not model.compiled:
-        raise UsageError(
-            "ANY-TRAIN-007",
-            f"the model {model.name!r} is not compiled",
-            hint="call model.compile(optimizer, loss) in the model function",
-        )
-    _refuse_own(model, "train_step", "test_step")
+    require_compiled(model)
     try:
         model._symbolic_build(data_batch=sample)
     except AnyrigError:
@@ -33,9 +27,18 @@ def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> Non
         _refuse_undivided(model)
 
 
+def require_compiled(model: keras.Model) -> None:
+    """Raise UsageError for a model that is not compiled."""
+    if not model.compiled:
+        raise UsageError(
+            "ANY-TRAIN-007",
+            f"the model {model.name!r} is not compiled",
+            hint="call model.compile(optimizer, loss) in the model function",
+        )
+
+
 def bind_to_predict(model: keras.Model, sample: Any) -> None:
     """Build the model's variables if they are not there yet; the model need not be compiled."""
-    _refuse_own(model, "predict_step")
     if not all(layer.built for layer in model._flatten_layers()):
         specs = keras.tree.map_structure(lambda leaf: keras.KerasTensor(leaf.shape, leaf.dtype), sample[0])
         keras.src.backend.compute_output_spec(model, specs)
@@ -76,16 +79,6 @@ def key(model: keras.Model) -> tuple[Any, ...]:
     compiled = [getattr(model, name, None) for name in ("optimizer", "_compile_loss", "_compile_metrics")]
     variables = [*model.trainable_variables, None, *model.non_trainable_variables, *model.metrics_variables]
     return tuple(map(id, [*compiled, *variables]))
-
-
-def _refuse_own(model: keras.Model, *steps: str) -> None:
-    for step in steps:
-        if getattr(type(model), step) is not getattr(keras.Model, step):
-            raise UsageError(
-                "ANY-TRAIN-008",
-                f"{type(model).__name__} has its own {step}, which cannot be divided into virtual replicas",
-                hint="move its work into call() and a compiled loss",
-            )
 
 
 def _refuse_undivided(model: keras.Model) -> None:

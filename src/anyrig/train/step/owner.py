@@ -32,7 +32,6 @@ from anyrig.train.step.purity import refuse_impure
 from anyrig.train.step.tree import reduce_tree
 
 _HOST = "/device:CPU:0"
-_GLOBAL_GENERATOR = "/global"  # no layer path begins with a slash
 
 
 class OwnerEngine:
@@ -53,7 +52,7 @@ class OwnerEngine:
     def read_seeds(self) -> None:
         """Take each generator's own seed from the model as it is now; to be called after weights were loaded."""
         own = [(path, int(to_array(generator.state)[0])) for path, generator in self._generators]
-        self.own_seeds = [*own, (_GLOBAL_GENERATOR, 0)]
+        self.own_seeds = [*own, (seeds.GLOBAL_GENERATOR, 0)]
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do training step number `step` on one global batch; return Keras's logs so far in this epoch."""

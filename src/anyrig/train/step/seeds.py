@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+GLOBAL_GENERATOR = "/global"  # Keras's own, which belongs to no model; no layer path begins with a slash
+
 
 def keys(
     run_seed: int, generators: Sequence[tuple[str, int]], step: int, virtual_replicas: int
