@@ -11,10 +11,12 @@ from importlinter.api import read_configuration
 from importlinter.application.use_cases import SUCCESS, lint_imports
 
 import anyrig
+from anyrig import testing
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "anyrig"
-EMPTY_INITS = [path for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE]
+PUBLIC_INITS = (PACKAGE, PACKAGE / "testing")
+EMPTY_INITS = [path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_INITS]
 
 
 def test_modules_import_only_from_smaller_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,8 +31,14 @@ def test_the_contracts_cover_the_design() -> None:
     assert listed["exhaustive"] is True
 
 
+def test_the_test_kit_has_its_names() -> None:
+    assert [getattr(testing, name).__name__ for name in testing.__all__] == testing.__all__
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        testing.nothing  # noqa: B018
+
+
 @pytest.mark.parametrize("path", EMPTY_INITS, ids=lambda path: path.parent.name)
-def test_only_the_package_itself_has_an_init_with_code(path: Path) -> None:
+def test_only_what_is_imported_by_users_has_an_init_with_code(path: Path) -> None:
     assert path.read_text() == ""
 
 

@@ -46,7 +46,7 @@ def command(
         recipe, overrides=overrides, devices=_counts(devices), steps=steps, virtual_replicas=virtual_replicas
     )
     click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False) if as_json else str(report))
-    if report.refused:
+    if not report.trained:
         return EXIT_USAGE
     if not report.same and not as_json:
         raise _different(report)

@@ -19,7 +19,7 @@ _OUTSIDE = (
     "process (the time, the order of a set, a shuffle or random numbers without a seed, an operation that is not "
     "deterministic)"
 )
-_COUNT = "it depends on the number of devices, or on something outside the run's seed"
+_DEPENDS = "depends on the number of devices, or on something outside the run's seed"
 
 
 def origin(report: Report, first: Mapping[int, Outcome], second: Mapping[int, Outcome]) -> Origin:
@@ -41,10 +41,10 @@ def _began(report: Report, step: int, facts: Mapping[int, Mapping[str, Any]]) ->
     at_first = [tensor.name for tensor in report.differing if tensor.first_step == step]
     layer = _layer(at_first[0])
     if step == 0:
-        return layer, f"the initial weights differ: in the model function or in an initializer, {_COUNT}"
+        return layer, f"the initial weights differ: the model function or an initializer {_DEPENDS}"
     if all(name.startswith("metrics/") for name in at_first):
         metrics = ", ".join(dict.fromkeys(names.split(name)[1] for name in at_first))
-        return None, f"only metrics differ: {metrics}; in what they compute, {_COUNT}"
+        return None, f"only metrics differ ({metrics}): what they compute {_DEPENDS}"
     if not all(facts.values()) or any("failed" in found for found in facts.values()):
         reasons = [found["failed"] for found in facts.values() if "failed" in found]
         return layer, "; ".join(["not found: the step could not be looked into", *reasons[:1]])
@@ -65,24 +65,27 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple
         if mine != theirs:
             return _of_call(mine, theirs)
     if one["loss"] != other["loss"]:
-        return None, f"the loss has other values for the same outputs of the model: {_COUNT}"
+        return None, f"the loss has other values for the same outputs of the model: what it computes {_DEPENDS}"
     for name in one["moved"]:
         if one["moved"][name] != other["moved"].get(name):
-            return _layer(name), f"the layer moves its own state {name} differently: {_COUNT}"
+            return _layer(name), f"the layer moves its own state {name} differently: what it assigns {_DEPENDS}"
     differing = [name for name in one["gradients"] if one["gradients"][name] != other["gradients"].get(name)]
     if differing:
-        return _layer(differing[-1]), f"the gradient of {differing[-1]} differs though all outputs are the same"
+        return _layer(differing[-1]), (
+            f"the gradient of {differing[-1]} differs though all outputs are the same: a custom gradient in this "
+            f"layer, or in one right after it, {_DEPENDS}"
+        )
     return None
 
 
 def _of_call(mine: list[str], theirs: list[str]) -> tuple[str | None, str]:
     (kind, label, caller, _), (other_kind, other_label, *_) = mine, theirs
     if (kind, label) != (other_kind, other_label):
-        return caller, f"it calls other layers ({label}, and {other_label}): {_COUNT}"
+        return caller, f"it calls other layers ({label}, {other_label}): which ones {_DEPENDS}"
     if kind == "in":
-        return caller, f"what it gives to {label} differs though its own inputs are the same: in its call, {_COUNT}"
+        return caller, f"it gives {label} other inputs though its own are the same: what it computes before {_DEPENDS}"
     if "your own class" in label:
-        return label, f"its call gives other outputs for the same inputs and weights: {_COUNT}"
+        return label, f"its call gives other outputs for the same inputs and weights: what it computes {_DEPENDS}"
     return label, "it gives other outputs for the same inputs and weights: rounding in its operations"
 
 

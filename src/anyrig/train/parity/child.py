@@ -54,6 +54,7 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
     build, (x, y, weight) = open_case(case["source"])
     rig = Rig(devices=devices, precision=case["precision"], seed=case["seed"])
     model = rig.build(build)
+    model.steps_per_execution = 1  # callbacks are to see each step
     recorder = Recorder(case["steps"], keep=case.get("keep", {}))
     batch = Batch(global_size=case["batch_size"], virtual_replicas=case["virtual_replicas"])
     with looking_into(case.get("look_into", -1)) as facts:

@@ -85,7 +85,7 @@ def _job(cases: Sequence[Mapping[str, Any]], devices: int, folder: Path) -> Path
 def _settings() -> dict[str, str]:
     """Return the user's settings of TensorFlow and Keras, which training would have too."""
     given = {name: value for name, value in os.environ.items() if name.startswith(("TF_", "KERAS_"))}
-    return {**given, "TF_CPP_MIN_LOG_LEVEL": "3", _INSIDE: "1"}
+    return {**given, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", _INSIDE: "1"}
 
 
 def _end(child: Any, timeout: float) -> str:

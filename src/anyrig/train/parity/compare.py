@@ -81,5 +81,6 @@ def _gap(one: np.ndarray, other: np.ndarray) -> float:
     """Return the largest absolute difference; infinite for other shapes or where only one is a number."""
     if one.shape != other.shape:
         return float("inf")
-    gap = np.abs(one - other)[~((one == other) | (np.isnan(one) & np.isnan(other)))]
+    differ = ~((one == other) | (np.isnan(one) & np.isnan(other)))
+    gap = np.abs(one[differ] - other[differ])
     return float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0))

@@ -65,6 +65,11 @@ class Report:
         texts = {text for _, text in self.problems}
         return texts.pop() if len(texts) == 1 and len(self.problems) == len(self.devices) else None
 
+    @property
+    def trained(self) -> bool:
+        """Whether at least one device count could train the model."""
+        return len(self.problems) < len(self.devices)
+
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values; a difference that is no finite number is null."""
         tensors = [{**asdict(t), "largest": t.largest if t.largest != math.inf else None} for t in self.tensors]
@@ -75,7 +80,7 @@ class Report:
         return "\n".join([f"{self.name}: {self._verdict(where)}", *self._details(), *self.notes])
 
     def _verdict(self, where: str) -> str:
-        if self.refused:
+        if not self.trained:
             return f"not trained ({where})"
         if self.problems:
             return f"trained on some device counts only ({where})"
@@ -87,7 +92,7 @@ class Report:
     def _details(self) -> list[str]:
         if self.refused:
             return [_indented(self.refused)]
-        lines = [f"  on {devices} devices: {text}" for devices, text in self.problems]
+        lines = [_indented(f"on {devices} devices: {text}") for devices, text in self.problems]
         if self.differing:
             lines += _table(self.tensors, self.devices[0])
         if self.origin:
