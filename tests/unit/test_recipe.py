@@ -48,6 +48,7 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
         "epochs": 3,
         "compile": None,
         "precision": "auto",
+        "on_nonfinite": "raise",
         "checkpoint": {"every": "1 epoch", "keep_last": 3},
         "seed": 0,
     }
@@ -71,7 +72,10 @@ def test_the_hash_depends_on_values_and_not_on_order_or_defaults_written_out(tmp
         ("bach: {global_size: 8}", "bach: unknown key; did you mean batch?"),
         ("batch: {size: 8}", "batch.size: unknown key; use one of: global_size, per_device, virtual_replicas"),
         ("on_oom: split", "on_oom: not available in this version; use one of: batch, checkpoint,"),
-        ("precision: float16", 'precision: expected auto or float32, found "float16"'),
+        (
+            "precision: float16",
+            'precision: expected one of auto, float32, mixed_bfloat16, mixed_float16, found "float16"',
+        ),
         ("seed: -1", "seed: expected an integer, 0 or more, found -1"),
         ("checkpoint: {every: 3 minutes}", 'checkpoint.every: expected "n steps" or "n epochs"'),
         ("checkpoint: {every: 0 steps}", 'found "0 steps"'),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anyrig.errors import UsageError
-from anyrig.topology.plan import describe, device_plan, short_name, split_rows
+from anyrig.topology.plan import choose_precision, describe, device_plan, short_name, split_rows
 
 
 def _cpus(number: int) -> list[str]:
@@ -49,19 +49,47 @@ def test_reasons_say_when_v_is_not_a_multiple_of_the_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "v", "precision", "code", "message"),
+    ("devices", "v", "code", "message"),
     [
-        (0, 1, "auto", "ANY-DEVICE-008", "no device"),
-        (2, 0, "auto", "ANY-DEVICE-009", "expected 1 or more, found 0"),
-        (2, -3, "auto", "ANY-DEVICE-009", "found -3"),
-        (2, 2, "float16", "ANY-DEVICE-010", 'found "float16"'),
+        (0, 1, "ANY-DEVICE-008", "no device"),
+        (2, 0, "ANY-DEVICE-009", "expected 1 or more, found 0"),
+        (2, -3, "ANY-DEVICE-009", "found -3"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(devices: int, v: int, precision: str, code: str, message: str) -> None:
+def test_what_cannot_be_planned_is_refused(devices: int, v: int, code: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
-        device_plan(_cpus(devices), v, precision=precision)
+        device_plan(_cpus(devices), v)
     assert error.value.code == code
     assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("requested", "global_policy", "capability", "policy", "why"),
+    [
+        ("auto", "float32", None, "float32", "on CPUs"),
+        ("auto", "float32", (6, 1), "float32", "older GPUs"),
+        ("auto", "float32", (7, 5), "mixed_float16", "compute capability 7.5"),
+        ("auto", "float32", (8, 0), "mixed_bfloat16", "compute capability 8.0"),
+        ("auto", "mixed_float16", (8, 0), "mixed_float16", "global dtype policy"),
+        ("auto", "float64", None, "float64", "global dtype policy"),
+        ("float32", "mixed_float16", (9, 0), "float32", "as asked for"),
+    ],
+)
+def test_auto_takes_the_users_policy_else_what_the_devices_do_best(
+    requested: str, global_policy: str, capability: tuple[int, int] | None, policy: str, why: str
+) -> None:
+    chosen = choose_precision(requested, global_policy, capability)
+    assert chosen.policy == policy
+    assert why in chosen.reason
+    plan = device_plan(_cpus(1), 1, precision=chosen)
+    assert f"precision          {policy}\n" in describe(plan)
+    assert chosen.reason in describe(plan)
+
+
+def test_a_precision_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match='found "float16"') as error:
+        choose_precision("float16", "float32", None)
+    assert error.value.code == "ANY-DEVICE-010"
 
 
 def test_the_description_shows_rows_of_each_device() -> None:

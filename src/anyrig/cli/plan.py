@@ -27,6 +27,7 @@ def command(recipe: str, overrides: tuple[str, ...], devices: str | None) -> Non
 def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
     """Print the plan of the recipe at `path`."""
     from anyrig.topology.devices import configure
+    from anyrig.train.precision import policy_in_force, precision_of, settle
     from anyrig.train.recipe.model import model_builder
     from anyrig.train.recipe.plan import describe_run, plan_run
     from anyrig.train.recipe.run import count_rows, load_rows
@@ -36,7 +37,9 @@ def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
     recipe = load_recipe(path, overrides)
     train, validation = load_rows(recipe)
     names = configure(devices)
-    model = model_builder(recipe)()
+    precision = settle(recipe.precision, names)
+    with policy_in_force(precision.policy):
+        model = model_builder(recipe)()
     build_for(model, inputs_of_rows(train[0]), name=recipe.model)
     plan = plan_run(
         recipe,
@@ -44,6 +47,7 @@ def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
         rows=count_rows(train),
         validation_rows=None if validation is None else count_rows(validation),
         requested=devices,
+        precision=precision_of(model, precision),
     )
     click.echo(describe_run(plan))
     click.echo("model\n" + "\n".join(f"  {label:<18} {value}" for label, value in _model_facts(model)))

@@ -75,6 +75,17 @@ class Stream:
         if self.steps_per_epoch is None and not self.source.once:
             self._next_pass()
 
+    def go_to(self, number: int, taken: int) -> None:
+        """Go on from another place, which may lie before the present one."""
+        if self.source.once:
+            raise UsageError(
+                "ANY-DATA-017",
+                "training has to go back in its data, and a generator is read only once",
+                hint='use on_nonfinite="skip", or give arrays, a dataset or a PyDataset',
+            )
+        self.close()
+        self.number, self.taken, self._ahead = number, taken, _NOTHING
+
     def close(self) -> None:
         """Let go of what is being read."""
         if self._reading is not None and hasattr(self._reading, "close"):

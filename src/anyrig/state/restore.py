@@ -35,6 +35,7 @@ from anyrig.state.layer_state import (
     writes_arrays,
     writes_files,
 )
+from anyrig.state.loss_scale import one_sided, start_again
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import optimizers
 from anyrig.state.tree import PlacedLayer, walk_layers
@@ -81,10 +82,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a restore did: names assigned, names left out with the reason, bytes read."""
+    """What a restore did: names assigned, names left out with the reason, bytes read.
+
+    `started` are variables of the model that the checkpoint has not and that were set to the value they begin with.
+    """
 
     restored: tuple[str, ...]
     ignored: dict[str, str] = field(default_factory=dict)
+    started: dict[str, str] = field(default_factory=dict)
     bytes: int = 0
 
 
@@ -92,8 +97,9 @@ def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = Fals
     """Restore `model` from `checkpoint`: weights, seeds, optimizer, averages, metrics.
 
     `weights_only` takes `model/` alone (weights and seeds); `metrics=False` leaves out `metrics/`. What is left out is
-    listed in the report. Raises ANY-STATE-001 (model not built), -005 (does not fit), -006 (order alone would decide),
-    -007 (metrics not built), -008 (a layer's own loading failed).
+    listed in the report, and so is a loss scale that only the checkpoint or only the model has. Raises ANY-STATE-001
+    (model not built), -005 (does not fit), -006 (order alone would decide), -007 (metrics not built), -008 (a layer's
+    own loading failed).
     """
     require_built(model)
     groups = {"model"} if weights_only else {"model", "optimizer", "ema"} | ({"metrics"} if metrics else set())
@@ -102,6 +108,7 @@ def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = Fals
         spec.name: _NOT_ASKED.get(_group(spec.name), _NOT_OURS) for spec in stored if _group(spec.name) not in groups
     }
     plan = _plan(model, [spec for spec in stored if spec.name not in ignored], groups, checkpoint.assets)
+    ignored |= dict.fromkeys(sorted(plan.scale_left_out), "the model scales no loss")
     files = [{file: checkpoint.asset(path) for file, path in own.files.items()} for own in plan.own]
     _refuse_other_vocabularies(plan.own, files)
     arrays = {spec.name: checkpoint.tensor(spec.name) for spec in plan.wanted}
@@ -112,7 +119,10 @@ def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = Fals
     for item in plan.targets:
         if item.name not in loaded:
             assign(item.variable, arrays[item.name])
-    return LoadReport(tuple(arrays), ignored, sum(array.nbytes for array in arrays.values()))
+    for optimizer in optimizers(model, plan.placed).values():
+        start_again(optimizer, plan.scale_begun.values())
+    started = dict.fromkeys(plan.scale_begun, "not stored: begins anew")
+    return LoadReport(tuple(arrays), ignored, started, sum(array.nbytes for array in arrays.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,9 @@ class _Plan:
     own: list[_Own]
     wanted: list[Spec]
     layers: list[keras.Layer]
+    placed: list[PlacedLayer]
+    scale_left_out: set[str]
+    scale_begun: dict[str, keras.Variable]
 
 
 def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: Sequence[str]) -> _Plan:
@@ -137,6 +150,10 @@ def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: S
     named = model_variables(model, layers)
     states = [LayerState(placed) for placed in own_ways(layers)]
     targets = plain_variables(named, states) + _training_variables(model, layers, named, asked, groups)
+    left_out, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
+    asked = [spec for spec in asked if spec.name not in left_out]
+    scale_begun = {item.name: item.variable for item in targets if item.name in begun}
+    targets = [item for item in targets if item.name not in begun]
     wanted = [_wanted(item) for item in targets]
     keys = [_own_keys(state, asked, {spec.name for spec in wanted}) for state in states]
     wanted += [spec for specs in keys for spec in specs.values()]
@@ -147,7 +164,7 @@ def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: S
         _Own(state.placed.layer, {key: spec.name for key, spec in specs.items()}, paths)
         for state, specs, paths in zip(states, keys, files, strict=True)
     ]
-    return _Plan(targets, own, wanted, [placed.layer for placed in layers])
+    return _Plan(targets, own, wanted, [placed.layer for placed in layers], list(layers), left_out, scale_begun)
 
 
 def _training_variables(

@@ -11,8 +11,24 @@ from dataclasses import dataclass, replace
 
 from anyrig.errors import UsageError
 
-PRECISIONS = ("auto", "float32")
+PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 _LABEL_WIDTH = 18
+_MEANING = {
+    "float32": "the model computes as Keras does by default.",
+    "mixed_bfloat16": "layers compute in bfloat16, weights and optimizer stay float32.",
+    "mixed_float16": "layers compute in float16, weights and optimizer stay float32, and the loss is scaled.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The Keras dtype policy that models are built under, and the sentence that says why."""
+
+    policy: str
+    reason: str
+
+
+DEFAULT_PRECISION = Precision("float32", "Precision float32: the model computes as Keras does by default.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +42,35 @@ class DevicePlan:
     devices: tuple[str, ...]
     virtual_replicas: int
     blocks: tuple[tuple[int, ...], ...]
-    precision: str
+    precision: Precision
     reasons: tuple[str, ...]
     divided: bool = True
+
+
+def choose_precision(requested: str, global_policy: str, capability: tuple[int, int] | None) -> Precision:
+    """Return the precision that `requested` means where Keras's global policy is `global_policy`.
+
+    `capability` is the lowest compute capability of the GPUs in use; None on CPU. Raises UsageError for a precision
+    that does not exist.
+    """
+    if requested not in PRECISIONS:
+        raise UsageError(
+            "ANY-DEVICE-010",
+            f'precision: expected one of {", ".join(PRECISIONS)}, found "{requested}"',
+            hint="leave precision at auto",
+        )
+    policy, why = (requested, "as asked for") if requested != "auto" else _automatic(global_policy, capability)
+    return Precision(policy, f"Precision {policy} ({why}): {_MEANING.get(policy, 'a dtype policy of Keras.')}")
+
+
+def _automatic(global_policy: str, capability: tuple[int, int] | None) -> tuple[str, str]:
+    if global_policy != "float32":
+        return global_policy, "auto takes Keras's global dtype policy"
+    if capability is None or capability < (7, 0):
+        return "float32", "auto chooses it on CPUs and older GPUs"
+    version = ".".join(map(str, capability))
+    policy = "mixed_bfloat16" if capability >= (8, 0) else "mixed_float16"
+    return policy, f"auto chooses it on GPUs of compute capability {version}"
 
 
 def device_plan(
@@ -36,14 +78,14 @@ def device_plan(
     virtual_replicas: int | None,
     *,
     requested: int | str | None = None,
-    precision: str = "auto",
+    precision: Precision = DEFAULT_PRECISION,
 ) -> DevicePlan:
     """Return the plan for `devices` (TensorFlow logical names) and V virtual replicas (None: one for each device).
 
     `requested` is what the user asked for, and only changes the words of the reasons.
-    Raises UsageError for no devices, V below 1 or a precision that does not exist.
+    Raises UsageError for no devices or V below 1.
     """
-    _check(devices, virtual_replicas, precision)
+    _check(devices, virtual_replicas)
     v = len(devices) if virtual_replicas is None else virtual_replicas
     blocks = _blocks(v, len(devices))
     reasons = (
@@ -51,19 +93,23 @@ def device_plan(
         _why_replicas(v, chosen=virtual_replicas is not None),
         *_why_uneven(v, blocks),
         *_why_idle(v, len(devices)),
-        _why_precision(precision),
     )
     return DevicePlan(
         devices=tuple(devices),
         virtual_replicas=v,
         blocks=blocks,
-        precision="float32",
+        precision=precision,
         reasons=reasons,
     )
 
 
 def undivided_plan(
-    devices: Sequence[str], used: int, why: str, *, requested: int | str | None = None, precision: str = "auto"
+    devices: Sequence[str],
+    used: int,
+    why: str,
+    *,
+    requested: int | str | None = None,
+    precision: Precision = DEFAULT_PRECISION,
 ) -> DevicePlan:
     """Return the plan for a model that `used` of the devices run whole, each with its part of the rows.
 
@@ -76,7 +122,6 @@ def undivided_plan(
         f"{why}: each step runs whole, {how}.",
         "The numbers depend on how many devices take part; a checkpoint carries on on any.",
         *_why_not_mirrored(used, len(devices)),
-        _why_precision(precision),
     )
     return replace(plan, reasons=reasons, divided=False)
 
@@ -92,7 +137,7 @@ def describe(plan: DevicePlan, global_size: int | None = None) -> str:
     lines = ["device plan"]
     lines += [f"  {label:<{_LABEL_WIDTH}} {text}" for label, text in _facts(plan, global_size)]
     lines += ["why"]
-    lines += [f"  - {reason}" for reason in plan.reasons]
+    lines += [f"  - {reason}" for reason in (*plan.reasons, plan.precision.reason)]
     return "\n".join(lines)
 
 
@@ -106,7 +151,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _check(devices: Sequence[str], virtual_replicas: int | None, precision: str) -> None:
+def _check(devices: Sequence[str], virtual_replicas: int | None) -> None:
     if not devices:
         raise UsageError("ANY-DEVICE-008", "no device to train on", hint="give at least one device, e.g. --devices 1")
     if virtual_replicas is not None and virtual_replicas < 1:
@@ -114,12 +159,6 @@ def _check(devices: Sequence[str], virtual_replicas: int | None, precision: str)
             "ANY-DEVICE-009",
             f"batch.virtual_replicas: expected 1 or more, found {virtual_replicas}",
             hint=f"set batch.virtual_replicas to the largest number of devices you want to use, e.g. {len(devices)}",
-        )
-    if precision not in PRECISIONS:
-        raise UsageError(
-            "ANY-DEVICE-010",
-            f'precision: expected one of {", ".join(PRECISIONS)}, found "{precision}"',
-            hint="leave precision at auto",
         )
 
 
@@ -170,11 +209,6 @@ def _why_not_mirrored(used: int, devices: int) -> Iterator[str]:
         yield f"Only {used} of {count(devices, 'device')} used: the model was not built by rig.build on all of them."
 
 
-def _why_precision(precision: str) -> str:
-    source = "auto chooses it" if precision == "auto" else "as asked for"
-    return f"Precision float32 ({source}): the model computes as Keras does by default."
-
-
 def _facts(plan: DevicePlan, global_size: int | None) -> Iterator[tuple[str, str]]:
     yield "devices", f"{len(plan.devices)} ({', '.join(short_name(device) for device in plan.devices)})"
     if plan.divided:
@@ -185,7 +219,7 @@ def _facts(plan: DevicePlan, global_size: int | None) -> Iterator[tuple[str, str
         yield "global batch", count(global_size, "row")
     for device, block in zip(plan.devices, plan.blocks, strict=True):
         yield short_name(device), _share(plan.virtual_replicas, block, global_size, divided=plan.divided)
-    yield "precision", plan.precision
+    yield "precision", plan.precision.policy
 
 
 def _share(v: int, block: tuple[int, ...], global_size: int | None, *, divided: bool) -> str:

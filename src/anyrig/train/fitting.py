@@ -23,6 +23,7 @@ from anyrig.train.every import Every
 from anyrig.train.identity import identity, without_names
 from anyrig.train.known_models import KnownModels
 from anyrig.train.loop import Loop, Position
+from anyrig.train.nonfinite import NonFinitePolicy
 from anyrig.train.passes import Logs, run_test
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
@@ -49,6 +50,7 @@ class FitRequest:
     verbose: int
     callbacks: Sequence[keras.callbacks.Callback] | keras.callbacks.CallbackList
     recipe: Mapping[str, Any] | None
+    on_nonfinite: str
     described: Mapping[str, Any]
 
     @property
@@ -86,11 +88,13 @@ def run_fit(
         last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
         validation_freq=request.validation_freq,
+        nonfinite=NonFinitePolicy(choice=request.on_nonfinite, tell=_teller(session, verbose=request.verbose)),
     )
     if validation is not None:
         loop.validate = _validator(rig.stop, loop, validation, request.validation_steps)
     _place(loop, request, progress, known.earlier(model) if session is None else Position())
-    saver = Saver(rig.stop, session, every, loop, listed, {"global_size": size, "virtual_replicas": v})
+    settled = {"global_size": size, "virtual_replicas": v, "precision": rig.precision.policy}
+    saver = Saver(rig.stop, session, every, loop, listed, settled)
     if session is not None:
         source.refuse_random_order(stream.number, stream.taken)
         recipe = {**(request.recipe or _recipe_of_call(rig, known, request, size, v)), **deciding_callbacks(listed)}
@@ -104,6 +108,18 @@ def run_fit(
         saver.run()
     known.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
+
+
+def _teller(session: Session | None, *, verbose: int) -> Callable[..., None]:
+    """Return a function that prints a sentence and records the fields with it as an event."""
+
+    def tell(message: str, *, kind: str, **fields: Any) -> None:
+        if verbose:
+            print(message, flush=True)
+        if session is not None:
+            session.events.emit(kind, message=message, **fields)
+
+    return tell
 
 
 def checkpoint_among(callbacks: Any) -> tuple[Checkpoint | None, Any]:
@@ -205,7 +221,7 @@ def _recipe_of_call(
         "batch": {"global_size": size, "virtual_replicas": v},
         "compile": known.compiled_as(request.model, _compile_config),
         "epochs": request.epochs,
-        "precision": rig.precision,
+        "on_nonfinite": request.on_nonfinite,
         "seed": rig.seed,
         "validation_freq": request.validation_freq,
         **request.described,

@@ -17,16 +17,19 @@ import xxhash
 
 from anyrig.errors import UsageError
 from anyrig.state.capture import model_document
+from anyrig.train.precision import identity_of
 from anyrig.train.recipe.diff import changes
 
-ASPECTS = ("data", "model", "recipe")
+ASPECTS = ("data", "model", "precision", "recipe")
 
 
 def identity(recipe: Mapping[str, Any], data: Mapping[str, Any], model: Any, source: str | None) -> dict[str, Any]:
     """Return the JSON that identifies a run; `source` is the hash of the code that builds the model, if known."""
+    asked = {key: value for key, value in recipe.items() if key != "precision"}  # "auto" is no precision; found is
     return {
-        "recipe": dict(recipe),
-        "recipe_hash": hash_json(recipe),
+        "recipe": asked,
+        "recipe_hash": hash_json(asked),
+        "precision": identity_of(model),
         "data": dict(data),
         "model_config_hash": xxhash.xxh3_128_hexdigest(_stable_config(model)),
         "source_hash": source,
@@ -76,6 +79,9 @@ def _differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
         yield ("free" if change.free else "recipe"), f"recipe: {change}"
     for change in changes(stored["data"], now["data"]):
         yield "data", f"data: {change}"
+    if (before := stored["precision"]) != (after := now["precision"]):
+        same = before["found"] == after["found"]
+        yield "precision", f"precision: {before['found']} -> {'other layers' if same else after['found']}"
     if stored["model_config_hash"] != now["model_config_hash"]:
         yield "model", "model: its configuration (layers, sizes, names) is another one"
     elif None not in (stored["source_hash"], now["source_hash"]) and stored["source_hash"] != now["source_hash"]:
@@ -89,8 +95,15 @@ def _stable_config(model: Any) -> bytes:
 
 
 def without_names(value: Any) -> Any:
-    """Return a Keras configuration without graph nodes and names, as automatic names count up within a process."""
+    """Return a Keras configuration without graph nodes, names and dtype policies.
+
+    Automatic names count up within a process; policies are the precision, which is compared by itself.
+    """
     if isinstance(value, dict):
         dropped = ("name", "registered_name", "build_config", "keras_history", "input_layers", "output_layers")
-        return {key: without_names(item) for key, item in value.items() if key not in dropped}
+        return {key: without_names(item) for key, item in value.items() if key not in dropped and not _is_policy(item)}
     return [without_names(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_policy(value: Any) -> bool:
+    return isinstance(value, dict) and str(value.get("class_name", "")).partition("DTypePolicy")[0] in ("", "Quantized")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ import keras
 from anyrig.topology.plan import DevicePlan
 from anyrig.train.identity import source_hash
 from anyrig.train.loop import Position
+from anyrig.train.precision import policy_in_force, precision_of
 from anyrig.train.step.binding import bind_to_predict, bind_to_train, key
 from anyrig.train.step.engine import Engine
 from anyrig.train.step.mergeable import refuse_unmergeable
@@ -80,6 +82,7 @@ class KnownModels:
             self._bind(model, sample, plan, predict=predict)
         now = (plan.virtual_replicas, *key(model))
         if predict not in known or known[predict][0] != now:
+            plan = replace(plan, precision=precision_of(model, plan.precision))
             made = StrategyEngine(plan, model, self._seed) if whole else OwnerEngine(plan, model, self._seed)
             known[predict] = (now, made)
             if isinstance(made, OwnerEngine) and not predict and plan.virtual_replicas > 1:
@@ -89,7 +92,7 @@ class KnownModels:
         return engine
 
     def _bind(self, model: keras.Model, sample: Any, plan: DevicePlan, *, predict: bool) -> None:
-        with variables_on(self._devices):
+        with variables_on(self._devices), policy_in_force(plan.precision.policy):
             bind_to_predict(model, sample) if predict else bind_to_train(model, sample, plan.virtual_replicas)
         # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
         model.jit_compile = False

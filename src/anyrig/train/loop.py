@@ -20,6 +20,7 @@ from anyrig.data.source import Batch, count_rows, no_rows
 from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 from anyrig.report.reports import StepReport, notify
+from anyrig.train.nonfinite import GoBack, NonFinitePolicy
 from anyrig.train.passes import Logs, ValidationStopped, executions, last_of, plain
 from anyrig.train.step.engine import Engine
 
@@ -72,6 +73,8 @@ class Loop:
     validation_freq: Any = 1
     earlier: Position = field(default_factory=Position)  # what the model was trained before, in calls of their own
     on_begin: Callable[[], None] = lambda: None
+    nonfinite: NonFinitePolicy = field(default_factory=NonFinitePolicy)
+    go_back: Callable[[], None] = lambda: None  # to the newest committed state, with position and history
     last_logs: Logs = field(default_factory=dict)
     _optimizer: Any = None
     _seen: LogsOfEpoch = field(default_factory=LogsOfEpoch)
@@ -90,7 +93,10 @@ class Loop:
         with closing(self.stream):
             # A stop asked for in an epoch that is not finished ends that epoch first.
             while self.position.epoch < self.epochs and (self.position.batch or not self._ends()):
-                self._epoch()
+                try:
+                    self._epoch()
+                except GoBack:
+                    self.go_back()
         optimizer = self.model.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer) and self.position.epoch:
             optimizer.finalize_variable_values(self.model.trainable_weights)
@@ -165,7 +171,8 @@ class Loop:
                     "the model was compiled anew while it was being trained",
                     hint="let the fit end, compile, and call fit again",
                 )
-            logs = self.engine.train(batch, self.earlier.step + self.position.step)
+            place = (self.earlier.step + self.position.step, self.position.epoch, self.position.batch)
+            logs = self.nonfinite.train(self.engine, batch, *place)
             self.position.step += 1
             self.position.batch += 1
             rows += count_rows(batch)

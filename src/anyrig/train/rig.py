@@ -23,6 +23,7 @@ from anyrig.train.batch import Batch
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.known_models import KnownModels
 from anyrig.train.passes import run_predict, run_test
+from anyrig.train.precision import policy_in_force, settle
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest, stop_on_signals
 from anyrig.train.step.placement import variables_on
@@ -35,9 +36,11 @@ class Rig:
     """The devices of this process, and Keras's methods on them.
 
     `devices`: None (all GPUs, else one CPU), "cpu", "gpu" or a number; on a machine without GPU, N logical CPUs. One
-    process holds one device count. `seed` fixes initial weights, row order, masks and augmentation. `strategy`: "auto"
-    divides each step into virtual replicas; "mirrored" runs models as Keras does under MirroredStrategy, with numbers
-    that depend on the devices: for comparison.
+    process holds one device count. `precision`: "float32", "mixed_bfloat16", "mixed_float16", or "auto": Keras's global
+    dtype policy if it is another than float32; else float32 on CPUs, mixed_bfloat16 on GPUs of compute capability 8.0
+    and above, mixed_float16 on those of 7.x (not tried on a GPU yet). `seed` fixes initial weights, row order, masks
+    and augmentation. `strategy`: "auto" divides each step into virtual replicas; "mirrored" runs models as Keras does
+    under MirroredStrategy, with numbers that depend on the devices: for comparison.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class Rig:
             )
         self.requested = devices
         self.devices = configure(devices)
-        self.precision = precision
+        self.precision = settle(precision, self.devices)
         self.seed = seed
         self.strategy = strategy
         self.stop = StopRequest()
@@ -60,7 +63,9 @@ class Rig:
 
     def __repr__(self) -> str:
         kind = ", ".join(short_name(device) for device in self.devices)
-        return f"Rig of {count(len(self.devices), 'device')} ({kind}), precision float32, seed {self.seed}"
+        return (
+            f"Rig of {count(len(self.devices), 'device')} ({kind}), precision {self.precision.policy}, seed {self.seed}"
+        )
 
     def plan(self, virtual_replicas: int | None) -> DevicePlan:
         """Return the device plan for V virtual replicas (None: one for each device)."""
@@ -76,7 +81,8 @@ class Rig:
     def build(self, build_model: Callable[..., keras.Model], *args: Any, **kwargs: Any) -> keras.Model:
         """Return `build_model(*args, **kwargs)`, its weights fixed by `seed`, its variables spread over the devices.
 
-        A model with a training step of its own is built a second time, in the scope of a MirroredStrategy.
+        Keras's global dtype policy is the rig's precision while it is built, and is put back after. A model with a
+        training step of its own is built a second time, in the scope of a MirroredStrategy.
         """
         build = functools.partial(build_model, *args, **kwargs)
         model = self._built(build, variables_on(self.devices))
@@ -87,7 +93,7 @@ class Rig:
 
     def _built(self, build: Callable[[], Any], where: AbstractContextManager[Any]) -> keras.Model:
         keras.utils.set_random_seed(self.seed % 2**32)
-        with where:
+        with where, policy_in_force(self.precision.policy):
             model = build()
         if not isinstance(model, keras.Model):
             raise UsageError(
@@ -125,6 +131,7 @@ class Rig:
         batch: Batch | None = None,
         resume: str = "never",
         allow_changes: Collection[str] = (),
+        on_nonfinite: str = "raise",
         recipe: dict[str, Any] | None = None,
     ) -> keras.callbacks.History:
         """Train `model` for `epochs` epochs in all; arguments and result as in Keras's `fit`.
@@ -133,10 +140,13 @@ class Rig:
         generator of (x, y, sample_weight). `batch` says rows per step and virtual replicas; without it `batch_size`
         (default 32) or the size of the data's own batches is the global batch. With an `anyrig.Checkpoint` among the
         callbacks the state is saved, and `resume` ("auto", "never", "must") says whether to go on from its newest sound
-        checkpoint; `allow_changes` names what may differ from it ("data", "model", "recipe"). SIGTERM and SIGINT then
-        finish the step, save and raise `Stopped`; a second one ends the process at once. `recipe` replaces the
-        description of this call that is stored. Differences from Keras: a `validation_data` generator is read once and
-        kept; a generator that has ended ends the training.
+        checkpoint; `allow_changes` names what may differ from it ("data", "model", "precision", "recipe"). SIGTERM and
+        SIGINT then finish the step, save and raise `Stopped`; a second one ends the process at once. `recipe` replaces
+        the description of this call that is stored. Differences from Keras: a `validation_data` generator is read once
+        and kept; a generator that has ended ends the training.
+
+        A step whose loss, gradients or moved state are not finite is never made: `on_nonfinite` says whether to
+        "raise", to "skip" it, or to go back to the newest checkpoint and do without its batch ("rollback").
         """
         checkpoint, others = checkpoint_among(callbacks)
         if validation_split and validation_data is None:
@@ -159,6 +169,7 @@ class Rig:
             verbose=_verbosity(verbose),
             callbacks=others,
             recipe=recipe,
+            on_nonfinite=on_nonfinite,
             described=_described(
                 shuffle=shuffle,
                 validation_split=validation_split or None,

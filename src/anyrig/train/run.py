@@ -13,6 +13,7 @@ from anyrig.errors import UsageError
 from anyrig.report.loggers import loggers
 from anyrig.store.commit import newest_sound
 from anyrig.topology.numeric import apply_numeric_settings
+from anyrig.topology.plan import Precision
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
 from anyrig.train.session import stored_numerics
@@ -25,7 +26,8 @@ class Run:
     `build_model` is called without arguments and returns a compiled model. `train` and `validation` are (x, y),
     (x, y, sample_weight) or a `tf.data.Dataset`. `resume`: "auto" carries on where there is something, "never" refuses
     a directory that holds a run, "must" refuses one that does not. `loggers` names where metrics are written as well
-    (see `anyrig.loggers`); `profile` is a number of steps to profile. Nothing is done before it is asked for.
+    (see `anyrig.loggers`); `profile` is a number of steps to profile. A run goes on in the
+    precision that it was started in; `precision="auto"` chooses one for a new run. Nothing is done before it is asked for.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Run:
         recipe: dict[str, Any] | None = None,
         resume: str = "auto",
         allow_changes: Collection[str] = (),
+        on_nonfinite: str = "raise",
     ) -> None:
         self.directory = Path(directory)
         self.checkpoint = replace(checkpoint or Checkpoint(), directory=self.directory)
@@ -67,15 +70,21 @@ class Run:
         self._recipe = recipe
         self._resume = resume
         self._allow_changes = allow_changes
+        self._on_nonfinite = on_nonfinite
         self._settled = False
 
     @cached_property
     def rig(self) -> Any:
         """The rig of this run; the numeric settings that the run was started with come into force before it."""
         apply_numeric_settings(stored_numerics(self.directory))
+        from anyrig.train.precision import recorded
         from anyrig.train.rig import Rig
 
-        return Rig(devices=self._devices, precision=self._precision, seed=self._seed)
+        started_in = recorded(self.directory) if self._precision == "auto" else None
+        rig = Rig(devices=self._devices, precision=self._precision, seed=self._seed)
+        if started_in is not None:
+            rig.precision = Precision(started_in, f"Precision {started_in}: the run was started in it.")
+        return rig
 
     @property
     def model(self) -> Any:
@@ -122,6 +131,7 @@ class Run:
                 batch=self._batch,
                 resume=self._resume,
                 allow_changes=self._allow_changes,
+                on_nonfinite=self._on_nonfinite,
                 recipe=self._recipe,
             )
         stored, _ = newest_sound(self.directory / "checkpoints")

@@ -14,13 +14,14 @@ import keras
 
 from anyrig import names
 from anyrig.environment import environment
-from anyrig.errors import Stopped
+from anyrig.errors import AnyrigError, Stopped, UsageError
 from anyrig.positions import describe_position
 from anyrig.report.reports import RunReport, notify
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
 from anyrig.state.capture import Captured, capture
-from anyrig.state.restore import restore
+from anyrig.state.restore import LoadReport, restore
 from anyrig.state.walk import model_variables
+from anyrig.store.commit import newest_sound
 from anyrig.store.digest import state_digest_of
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
@@ -53,6 +54,13 @@ class Saver:
         self.messages: list[str] = []
         self._saved: tuple[str, Position] | None = None
         self._before_end: tuple[str, Position] | None = None
+        self._entries_before = {name: len(values) for name, values in loop.history.items()}
+        if loop.nonfinite.choice == "rollback" and session is None:
+            raise UsageError(
+                "ANY-TRAIN-019",
+                'on_nonfinite is "rollback", and there is no checkpoint to go back to',
+                hint="add an anyrig.Checkpoint to the callbacks",
+            )
 
     def open(self, identity: Mapping[str, Any], allowed: Collection[str]) -> None:
         """Compare the run with the stored one and restore the stored state, if there is one."""
@@ -69,11 +77,13 @@ class Saver:
             return
         differences = refuse_changes(self.session.stored.record["run"], identity, allowed)
         self.session.begin()
-        restore(self.session.stored, self.loop.model)
+        self.loop.nonfinite.left_out = list(self.session.progress.get("left_out", []))
+        report = restore(self.session.stored, self.loop.model)
         self.loop.engine.read_seeds()
         position = self.loop.position
         self._saved = self._before_end = self.session.stored.state_digest, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
+        self.messages += _scale_lines(report)
         self.messages.append(f"resuming {self.session.directory} at {self._where()}")
         if self.session.progress["changed_at_end"] and not self._ended():
             self.messages.append(
@@ -89,6 +99,7 @@ class Saver:
         loop = self.loop
         loop.at_boundary = self.at_boundary
         loop.on_begin = self._begin
+        loop.go_back = self._go_back
         loop.run()
         if self.session is None:
             return
@@ -149,6 +160,27 @@ class Saver:
         restore_callbacks(self.callbacks, stored.progress["callbacks"], arrays)
         self.loop.model.stop_training = stored.progress["stop_training"]
 
+    def _go_back(self) -> None:
+        """Put the newest committed state in place: variables, callbacks, position and history."""
+        assert self.session is not None
+        self.session.stored, _ = newest_sound(self.session.checkpoints)
+        if self.session.stored is None:
+            raise AnyrigError(
+                "ANY-TRAIN-020",
+                "numbers that are not finite were met before the first checkpoint, so there is none to go back to",
+                hint='save more often, e.g. every="10 steps", or use on_nonfinite="skip"',
+            )
+        loop, progress = self.loop, self.session.progress
+        loop.position = Position(**progress["position"])
+        loop.stream.go_to(**progress["stream"])
+        loop.history, loop.last_logs = progress["history"], progress["metrics"]
+        for callback in loop.callbacks.callbacks:
+            if isinstance(callback, keras.callbacks.History):
+                begins = self._entries_before
+                callback.history = {name: values[begins.get(name, 0) :] for name, values in loop.history.items()}
+                callback.epoch = [epoch for epoch in callback.epoch if epoch < loop.position.epoch]
+        self._restore_again()
+
     def _save(self, boundary: str) -> None:
         assert self.session is not None
         loop = self.loop
@@ -170,6 +202,7 @@ class Saver:
                 "boundary": boundary,
                 "changed_at_end": boundary == "end" and self._saved != self._before_end,
                 "stop_training": bool(loop.model.stop_training),
+                "left_out": loop.nonfinite.left_out,
                 "epochs": loop.epochs,
                 "metrics": loop.last_logs,
                 "history": loop.history,
@@ -213,6 +246,12 @@ class Saver:
             f"stopped by {reason}: saved {self.session.directory} at {where}",
             hint="start it again the same way, on any number of devices, to go on",
         )
+
+
+def _scale_lines(report: LoadReport) -> list[str]:
+    """Say which part of a loss scale the checkpoint or the model has alone, as after a change of precision."""
+    lines = [f"{name}: {reason}" for name, reason in report.started.items()]
+    return lines + [f"{name} is left out: {why}" for name, why in report.ignored.items() if "/loss_scale/" in name]
 
 
 def _specification(leaf: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # They are no part of the numbers already made: how long to go on, what to keep, and who is told.
-FREE = ("epochs", "checkpoint", "limits", "loggers")
+FREE = ("epochs", "checkpoint", "limits", "loggers", "on_nonfinite")
 _ABSENT = object()
 
 

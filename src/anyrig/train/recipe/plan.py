@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from anyrig.topology.plan import DevicePlan, count, describe, device_plan, split_rows
+from anyrig.topology.plan import DEFAULT_PRECISION, DevicePlan, Precision, count, describe, device_plan, split_rows
 from anyrig.train.every import Every
 from anyrig.train.recipe.schema import BatchRules, Recipe
 
@@ -36,11 +36,12 @@ def plan_run(
     rows: int,
     validation_rows: int | None,
     requested: int | str | None = None,
+    precision: Precision = DEFAULT_PRECISION,
 ) -> RunPlan:
     """Return what `recipe` does on `devices` (TensorFlow names) with that many rows."""
     global_size, replicas = batch_on(recipe.batch, len(devices))
     return RunPlan(
-        devices=device_plan(devices, replicas, requested=requested, precision=recipe.precision),
+        devices=device_plan(devices, replicas, requested=requested, precision=precision),
         global_size=global_size,
         rows=rows,
         validation_rows=validation_rows,

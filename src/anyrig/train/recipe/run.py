@@ -59,6 +59,7 @@ def run_from_recipe(
         recipe=recipe.canonical(),
         allow_changes=allow_changes,
         resume=resume,
+        on_nonfinite=recipe.on_nonfinite,
     )
 
 

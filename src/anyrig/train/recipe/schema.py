@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from anyrig.errors import UsageError
 from anyrig.report.loggers import SINKS
+from anyrig.topology.plan import PRECISIONS
 from anyrig.train.every import WORDS as EVERY_WORDS
 from anyrig.train.every import Every, parse_every
 from anyrig.train.recipe.errors import Expect, Section, expected, explain, shown
@@ -184,7 +185,6 @@ class Recipe(Section):
         "init_from",
         "limits",
         "on_oom",
-        "on_nonfinite",
         "callbacks",
         "strategy",
         "reduction",
@@ -195,8 +195,11 @@ class Recipe(Section):
     batch: BatchRules = BatchRules(global_size=32)
     epochs: Annotated[int, _COUNT]
     compile: CompileRules | None = None
-    precision: Annotated[str, Expect("auto or float32", lambda value: value in ("auto", "float32"))] = "auto"
+    precision: Annotated[str, Expect(f"one of {', '.join(PRECISIONS)}", lambda value: value in PRECISIONS)] = "auto"
     checkpoint: CheckpointRules = CheckpointRules()
+    on_nonfinite: Annotated[str, Expect("raise, skip or rollback", lambda v: v in ("raise", "skip", "rollback"))] = (
+        "raise"
+    )
     loggers: Annotated[list[str], Expect(f"a list of any of {', '.join(SINKS)}", _are_loggers)] = Field(
         default_factory=list
     )

@@ -60,7 +60,7 @@ def open_model(checkpoint: Checkpoint, recipe: Recipe | None) -> Any:
 
     A model that waits for its first data is built for the inputs that the checkpoint records, else for the recipe's.
     """
-    model = model_builder(recipe)() if recipe is not None else _from_configuration(checkpoint)
+    model = _built(checkpoint, recipe) if recipe is not None else _from_configuration(checkpoint)
     if not all(layer.built for layer in model._flatten_layers()):
         named = recipe.model if recipe else model.name
         build_for(model, _inputs(checkpoint, recipe, model.name), name=named, hint=_RIGHT_RECIPE)
@@ -73,6 +73,14 @@ def open_model(checkpoint: Checkpoint, recipe: Recipe | None) -> Any:
             raise
         raise _in_short(error, checkpoint, model, recipe) from error
     return model
+
+
+def _built(checkpoint: Checkpoint, recipe: Recipe) -> Any:
+    """Return the recipe's model in the precision of the checkpoint."""
+    from anyrig.train.precision import policy_in_force
+
+    with policy_in_force(checkpoint.progress.get("precision", "float32")):
+        return model_builder(recipe)()
 
 
 def _inputs(checkpoint: Checkpoint, recipe: Recipe | None, name: str) -> Any:

@@ -23,8 +23,10 @@ from keras.src.random.seed_generator import global_seed_generator
 from anyrig.data.source import Batch
 from anyrig.state.seeds import seed_generators
 from anyrig.state.values import to_array
+from anyrig.state.walk import model_variables
 from anyrig.topology.plan import DevicePlan
 from anyrig.train.step import seeds
+from anyrig.train.step.finite import FiniteCheck
 from anyrig.train.step.losses import CountsNeeded, Share, share_of
 from anyrig.train.step.microbatch import MicroBatch, Parts, Predicted, Values
 from anyrig.train.step.placement import follow_largest_input, owner, sums_already_made
@@ -48,6 +50,7 @@ class OwnerEngine:
         self.device_of = {v: device for device, block in zip(plan.devices, plan.blocks, strict=True) for v in block}
         self._sliced = _variables_to_slice(self.micro.trainable, len(plan.devices))
         self._functions: dict[Any, Callable[..., Any]] = {}
+        self._check: FiniteCheck | None = None  # made when a training step is traced first
 
     def read_seeds(self) -> None:
         """Take each generator's own seed from the model as it is now; to be called after weights were loaded."""
@@ -55,8 +58,17 @@ class OwnerEngine:
         self.own_seeds = [*own, (seeds.GLOBAL_GENERATOR, 0)]
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
-        """Do training step number `step` on one global batch; return Keras's logs so far in this epoch."""
-        return self._run(self._train_step, self.micro.train, batch, step)
+        """Do training step number `step` on one global batch; return Keras's logs so far in this epoch.
+
+        Raises NotFinite, with every variable as it was, if the loss or what the step would assign from is not finite.
+        """
+        try:
+            return self._run(self._train_step, self.micro.train, batch, step)
+        except tf.errors.InvalidArgumentError as error:
+            found = self._check.explain(error) if self._check is not None else None
+            if found is None:
+                raise
+            raise found from None
 
     def test(self, batch: Batch, index: int) -> dict[str, Any]:
         """Do evaluation step number `index` on one global batch; return Keras's logs so far."""
@@ -148,23 +160,44 @@ class OwnerEngine:
             self._gradient([part.gradients[i] for part in parts], variable)
             for i, variable in enumerate(self.micro.trainable)
         ]
-        self._keep_moved(parts)
-        with tf.compat.v1.device(follow_largest_input):
-            if self.micro.trainable:
-                with sums_already_made(self.model.optimizer):
-                    self.model.optimizer.apply(gradients, self.micro.trainable)
-        return self._logs(parts, rows)
+        moved = self._merged(parts)
+        with tf.control_dependencies([self._require_finite(parts, gradients, moved)]):
+            self._assign_moved(moved)
+            with tf.compat.v1.device(follow_largest_input):
+                if self.micro.trainable:
+                    with sums_already_made(self.model.optimizer):
+                        self.model.optimizer.apply(gradients, self.micro.trainable)
+            return self._logs(parts, rows)
+
+    def _require_finite(self, parts: list[Parts], gradients: list[Any], moved: list[tf.Tensor]) -> tf.Operation:
+        """Return an operation that fails before anything is assigned if the step met a number that is not finite.
+
+        Gradients that are not finite are LossScaleOptimizer's own business: it leaves the update out.
+        """
+        names = {id(item.variable): item.name for item in model_variables(self.model)}
+        scaled = isinstance(self.model.optimizer, keras.optimizers.LossScaleOptimizer)
+        checked = () if scaled else zip(self.micro.trainable, gradients, strict=True)
+        watched = {f"the gradient of {names[id(v)]}": gradient for v, gradient in checked if gradient is not None}
+        for (variable, _), value in zip(self.micro.moved, moved, strict=True):
+            if value.dtype.is_floating:
+                watched[f"the new value of {names[id(variable)]}"] = value
+        if self._check is None or self._check.names != tuple(watched):
+            self._check = FiniteCheck(self.plan.virtual_replicas, list(watched))
+        return self._check.require([part.loss for part in parts], list(watched.values()))
 
     def _test_step(self, parts: list[Parts], rows: tf.Tensor) -> dict[str, Any]:
-        self._keep_moved(parts)
+        self._assign_moved(self._merged(parts))
         return self._logs(parts, rows)
 
-    def _keep_moved(self, parts: Sequence[Any]) -> None:
-        """Assign what the model assigned, before the optimizer: it may be a weight (SpectralNormalization)."""
-        merged = [
+    def _merged(self, parts: Sequence[Any]) -> list[tf.Tensor]:
+        """Return what the model's assignments come to over all virtual replicas, in the order of `micro.moved`."""
+        return [
             self._merge([part.moved[i] for part in parts], variable, rule)
             for i, (variable, rule) in enumerate(self.micro.moved)
         ]
+
+    def _assign_moved(self, merged: Sequence[tf.Tensor]) -> None:
+        """Assign what the model assigned, before the optimizer: it may be a weight (SpectralNormalization)."""
         with tf.compat.v1.device(follow_largest_input):
             for (variable, rule), value in zip(self.micro.moved, merged, strict=True):
                 variable.value.assign_add(value) if rule == "sum" else variable.value.assign(value)
@@ -186,7 +219,7 @@ class OwnerEngine:
 
     def _predict_step(self, parts: list[Predicted], rows: tf.Tensor) -> Any:
         del rows
-        self._keep_moved(parts)
+        self._assign_moved(self._merged(parts))
         with tf.device(_HOST):
             return keras.tree.map_structure(lambda *outputs: tf.concat(outputs, axis=0), *[p.outputs for p in parts])
 
