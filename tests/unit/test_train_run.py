@@ -198,7 +198,7 @@ def test_an_exception_in_a_callback_leaves_a_committed_state(straight: Path, tmp
 
 def test_a_state_that_is_not_finite_is_never_committed(tmp_path: Path) -> None:
     run = make(tmp_path / "run")
-    poison = Do("on_train_batch_end", 5, lambda: run.model.layers[0].kernel.assign(np.full((4, 6), np.nan)))
+    poison = Do("on_train_batch_end", 6, lambda: run.model.layers[0].kernel.assign(np.full((4, 6), np.nan)))
     run._callbacks.append(poison)
     with pytest.raises(AnyrigError, match=r"model/dense\.0/.* is not finite at step 6"):
         run.train(verbose=0)
