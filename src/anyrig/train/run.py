@@ -27,7 +27,8 @@ class Run:
     (x, y, sample_weight) or a `tf.data.Dataset`. `resume`: "auto" carries on where there is something, "never" refuses
     a directory that holds a run, "must" refuses one that does not. `loggers` names where metrics are written as well
     (see `anyrig.loggers`); `profile` is a number of steps to profile. A run goes on in the
-    precision that it was started in; `precision="auto"` chooses one for a new run. Nothing is done before it is asked for.
+    precision that it was started in; `precision="auto"` chooses one for a new run. Nothing is done before it is asked
+    for.
     """
 
     def __init__(
