@@ -49,6 +49,7 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
         "compile": None,
         "precision": "auto",
         "on_nonfinite": "raise",
+        "loggers": [],
         "checkpoint": {"every": "1 epoch", "keep_last": 3},
         "seed": 0,
     }
