@@ -66,6 +66,20 @@ class OddState(layers.Layer):
         return inputs
 
 
+class OddInEvaluation(layers.Layer):
+    """Gives other outputs on other device counts, but not in training."""
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return inputs if training else inputs * scaled_by_devices()
+
+
+class OwnStep(keras.Model):
+    """Trains as Keras does, by a step of its own."""
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
 class Unkeyed(layers.Layer):
     """Draws random numbers that no seed generator gives."""
 
@@ -120,6 +134,14 @@ def model_with_loss() -> keras.Model:
     return built
 
 
+def own_step() -> keras.Model:
+    inputs = keras.Input((5,))
+    hidden = layers.Dropout(0.5)(layers.Dense(4, name="first")(inputs))
+    built = OwnStep(inputs, layers.Dense(1)(hidden))
+    built.compile("adam", "mse")
+    return built
+
+
 def build_sound() -> keras.Model:
     return model(layers.BatchNormalization(), layers.Dropout(0.2), metrics=["mae"])
 
@@ -146,6 +168,8 @@ CASES: dict[str, tuple[Callable[[], keras.Model], Callable[[], Any]]] = {
     "state": (lambda: model(OddState(name="counter")), rows),
     "initial": (lambda: model(layers.Dense(4, kernel_initializer=odd_initial, name="started")), rows),
     "metric": (lambda: model(metrics=[odd_metric]), rows),
+    "validation": (lambda: model(OddInEvaluation()), rows),
+    "own step": (own_step, rows),
     "loss": (model_with_loss, rows),
     "later": (lambda: model(optimizer=keras.optimizers.SGD(OddLater())), rows),
     "data": (model, other_rows_in_every_process),
@@ -156,7 +180,13 @@ CASES: dict[str, tuple[Callable[[], keras.Model], Callable[[], Any]]] = {
 }
 
 
-def case(name: str) -> tuple[Callable[[], keras.Model], Any]:
-    """Return the model function and the data of a case; the data is made in the process that trains."""
+FIT: dict[str, Callable[[], dict[str, Any]]] = {
+    "sound": lambda: {"initial_epoch": 1, "callbacks": [keras.callbacks.TerminateOnNaN()]},
+    "validation": lambda: {"validation_data": rows()},
+}
+
+
+def case(name: str) -> tuple[Callable[[], keras.Model], Any, dict[str, Any]]:
+    """Return the model function, the data and more arguments of fit; all is made in the process that trains."""
     build, data = CASES[name]
-    return build, data()
+    return build, data(), FIT.get(name, dict)()

@@ -16,7 +16,18 @@ from anyrig.testing import RunCase, same_runs
 from anyrig.train.parity.report import Report, Tensor
 
 MODELS = Path(__file__).with_name("parity_models.py")
-ALWAYS = ("sound", "later", "metric", "data", "refused", "one device", "crash", "after the crash")
+ALWAYS = (
+    "sound",
+    "later",
+    "metric",
+    "validation",
+    "own step",
+    "data",
+    "refused",
+    "one device",
+    "crash",
+    "after the crash",
+)
 DIFFERENT = {
     "call": (1, "scaled (Odd, your own class)", "its call gives other outputs for the same inputs and weights"),
     "block": (1, "block (OddBlock, your own class)", "it gives block/inner (Dense) other inputs though its own are"),
@@ -24,8 +35,10 @@ DIFFERENT = {
     "state": (1, "counter", "the layer moves its own state model/counter/calls differently"),
     "initial": (0, "started", "the initial weights differ"),
     "loss": (1, None, "the loss has other values for the same outputs"),
-    "metric": (1, None, "only metrics differ (odd_metric)"),
+    "metric": (1, None, "only what is logged differs (odd_metric)"),
     "later": (3, "first", "What is left is the update"),
+    "validation": (3, None, "only what is logged differs (val_loss)"),
+    "own step": (1, "first", "each device runs the model's step whole on its own rows"),
     "data": (1, None, "the data: the step is given other rows"),
 }
 RECIPE = f"""
@@ -69,7 +82,10 @@ def reports(request: pytest.FixtureRequest, folder: Path) -> dict[str, Report]:
 def test_a_sound_model_is_the_same_in_one_line(reports: dict[str, Report]) -> None:
     report = reports["sound"]
     assert report.same
-    assert str(report) == "sound: the same bytes in all 27 tensors after each of 3 steps (on 1 and 2 devices, V = 2)"
+    assert (
+        str(report)
+        == "sound: the same bytes in all 27 tensors after each of 3 steps, the same logs (on 1 and 2 devices, V = 2)"
+    )
 
 
 def test_a_difference_is_found_where_it_began(reports: dict[str, Report]) -> None:
@@ -121,7 +137,7 @@ def test_the_command_says_that_all_is_the_same(
     found = json.loads(capsys.readouterr().out)
     assert found["same"] is True
     assert found["virtual_replicas"] == 2
-    assert len(found["tensors"]) == 27
+    assert len(found["tensors"]) == 27 + len(["history/loss", "history/mae"])
     assert "sets no batch.virtual_replicas" in found["notes"][0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "rows.npz"]
 

@@ -54,8 +54,9 @@ def test_arrays_are_handed_over_as_they_are(tmp_path: Path) -> None:
         "b": [np.array(["one", "two", "three"]), np.zeros((3, 0), np.int8)],
     }
     source = from_parts(build, (x, np.ones(3, np.float16)), {"size": 7}, tmp_path)
-    made, (found, y, weight) = open_case(source)
-    assert made() == "a model of 7"
+    opened = open_case(source)
+    found, y, weight = opened.data
+    assert opened.build() == "a model of 7"
     assert weight is None
     assert y.dtype == np.float16
     assert found["a"].tobytes() == x["a"].tobytes()
@@ -149,10 +150,10 @@ def test_what_is_not_promised_is_shown_all_the_same() -> None:
     outcomes = {1: outcome("a", "b", promised=False), 2: outcome("a", "x", promised=False)}
     report = compared(CASE, outcomes)
     text = str(report)
-    assert "1 of 2 tensors differ" in text
+    assert "1 of 2 tensors and logs differ" in text
     assert "equal bytes are not promised for a model with its own train_step" in text
     assert "model/a/kernel" in text
-    assert "as Keras runs it under MirroredStrategy" in origin(report, outcomes, outcomes).cause
+    assert "as under Keras's MirroredStrategy" in origin(report, outcomes, outcomes).cause
 
 
 def test_a_step_that_could_not_be_looked_into_is_told() -> None:
@@ -164,6 +165,6 @@ def test_a_step_that_could_not_be_looked_into_is_told() -> None:
 def test_assert_same_run_shows_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = iter([compared(CASE, {1: outcome("a"), 2: outcome(other)}) for other in "ba"])
     monkeypatch.setattr(same_run, "parity", lambda *_, **__: next(reports))
-    with pytest.raises(AssertionError, match=r"(?s)cats: 1 of 2 tensors differ.*model/a/kernel"):
+    with pytest.raises(AssertionError, match=r"(?s)cats: 1 of 2 tensors and logs differ.*model/a/kernel"):
         same_run.assert_same_run(build, None)
     assert isinstance(same_run.assert_same_run(build, None), Report)

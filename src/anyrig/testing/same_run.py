@@ -20,8 +20,9 @@ from anyrig.train.parity.run import DEVICES, STEPS, TIMEOUT, compare_cases, pari
 class RunCase:
     """One entry of a table. `function(**arguments)` returns (build_model, data), in the child process.
 
-    `function` is at the top level of a file or module, or named as "file.py:function" or "module:function"; what it
-    returns may be anything, lambdas too. `arguments` are JSON values. `batch_size` None: 32 rows, or a dataset's own.
+    It may return a third part, a dict of more arguments for fit (class_weight, validation_data, ...). It is at the top
+    level of a file or module, or named as "file.py:function" or "module:function"; what it returns may be anything,
+    lambdas too. `arguments` are JSON values. `batch_size` None: 32 rows, or a dataset's own.
     """
 
     function: str | Callable[..., Any]

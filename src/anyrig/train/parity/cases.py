@@ -32,7 +32,17 @@ class Case:
     steps: int = 5
     seed: int = 0
     precision: str = "auto"
-    notes: Sequence[str] = field(default=())
+    strategy: str = "auto"
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a case turns out to be in the child: the function that builds the model, data, other arguments of fit."""
+
+    build: Callable[[], Any]
+    data: tuple[Any, Any, Any]  # x, y, sample_weight
+    fit: Mapping[str, Any] = field(default_factory=dict)
 
 
 def from_parts(
@@ -43,7 +53,7 @@ def from_parts(
 
 
 def from_pair(function: str | Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the source of a function that returns (build_model, data)."""
+    """Return the source of a function that returns (build_model, data) or (build_model, data, arguments of fit)."""
     return {"pair": reference(function, "case"), "arguments": dict(arguments)}
 
 
@@ -52,22 +62,22 @@ def from_recipe(path: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
     return {"recipe": str(path), "overrides": list(overrides)}
 
 
-def open_case(source: Mapping[str, Any]) -> tuple[Callable[[], Any], tuple[Any, Any, Any]]:
-    """Return the function that builds the model, and (x, y, sample_weight); user code is run now."""
+def open_case(source: Mapping[str, Any]) -> Opened:
+    """Return what a source describes; user code is run now."""
     if "recipe" in source:
         from anyrig.train.recipe.model import model_builder
         from anyrig.train.recipe.run import load_rows
         from anyrig.train.recipe.schema import load_recipe
 
         recipe = load_recipe(source["recipe"], source["overrides"])
-        return model_builder(recipe), load_rows(recipe)[0]
+        return Opened(model_builder(recipe), load_rows(recipe)[0])
     if "pair" in source:
-        build, data = call_user(_resolved(source["pair"]), source["arguments"], key="case")
-        return build, _columns(data)
+        build, data, *fit = call_user(_resolved(source["pair"]), source["arguments"], key="case")
+        return Opened(build, _columns(data), *fit)
     function, arguments = _resolved(source["build"]), source["arguments"]
     data = source["data"]
     opened = call_user(_resolved(data), {}, key="data") if isinstance(data, str) else _read(data)
-    return lambda: function(**arguments), _columns(opened)
+    return Opened(lambda: function(**arguments), _columns(opened))
 
 
 def reference(function: str | Path | Callable[..., Any], what: str) -> str:

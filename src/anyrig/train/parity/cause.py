@@ -28,8 +28,8 @@ def origin(report: Report, first: Mapping[int, Outcome], second: Mapping[int, Ou
     layer, cause = _began(report, step, {devices: outcome.facts for devices, outcome in second.items()})
     if not report.promised:
         cause = (
-            "the model has its own train_step, which runs as Keras runs it under MirroredStrategy: each device has its "
-            "own random numbers, and sums are made in another order"
+            "each device runs the model's step whole on its own rows (it has its own train_step, or the strategy is "
+            "mirrored), as under Keras's MirroredStrategy: random numbers and the order of sums depend on the devices"
         )
     elif any(again.states and again.states != first[devices].states for devices, again in second.items()):
         cause = f"{cause}; {_OUTSIDE}"
@@ -42,9 +42,9 @@ def _began(report: Report, step: int, facts: Mapping[int, Mapping[str, Any]]) ->
     layer = _layer(at_first[0])
     if step == 0:
         return layer, f"the initial weights differ: the model function or an initializer {_DEPENDS}"
-    if all(name.startswith("metrics/") for name in at_first):
+    if all(name.startswith(("metrics/", "history/")) for name in at_first):
         metrics = ", ".join(dict.fromkeys(names.split(name)[1] for name in at_first))
-        return None, f"only metrics differ ({metrics}): what they compute {_DEPENDS}"
+        return None, f"only what is logged differs ({metrics}): what they compute {_DEPENDS}"
     if not all(facts.values()) or any("failed" in found for found in facts.values()):
         reasons = [found["failed"] for found in facts.values() if "failed" in found]
         return layer, "; ".join(["not found: the step could not be looked into", *reasons[:1]])

@@ -48,23 +48,37 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
     from anyrig.train.parity.probe import looking_into
     from anyrig.train.parity.recorder import Recorder
     from anyrig.train.rig import Rig
+    from anyrig.train.step.strategy import runs_whole
 
     keras.backend.clear_session()
     gc.collect()
-    build, (x, y, weight) = open_case(case["source"])
-    rig = Rig(devices=devices, precision=case["precision"], seed=case["seed"])
-    model = rig.build(build)
+    opened = open_case(case["source"])
+    rig = Rig(devices, case["precision"], case["seed"], case["strategy"])
+    model = rig.build(opened.build)
     model.steps_per_execution = 1  # callbacks are to see each step
     recorder = Recorder(case["steps"], keep=case.get("keep", {}))
     batch = Batch(global_size=case["batch_size"], virtual_replicas=case["virtual_replicas"])
+    x, y, weight = opened.data
+    fit = dict(opened.fit)
+    # Every epoch has a step at least, and the recorder ends it when there were enough.
+    epochs = fit.get("initial_epoch", 0) + case["steps"]
+    callbacks = [recorder, *fit.pop("callbacks", ())]
     with looking_into(case.get("look_into", -1)) as facts:
-        # Every epoch has a step at least, and the recorder ends it when there were enough.
-        rig.fit(model, x, y, sample_weight=weight, epochs=case["steps"], verbose=0, callbacks=[recorder], batch=batch)
+        history = rig.fit(
+            model,
+            x,
+            y,
+            sample_weight=weight,
+            verbose=0,
+            batch=batch,
+            **{"epochs": epochs, **fit, "callbacks": callbacks},
+        )
+    recorder.note_history(history.history)
     if recorder.kept:
         np.savez(kept, **recorder.kept)  # type: ignore[arg-type]  # names of arrays
     return {
         "states": recorder.states,
-        "promised": type(model).train_step is keras.Model.train_step,
+        "promised": not runs_whole(model),
         "arrays": f"{kept}.npz" if recorder.kept else None,
         "facts": facts,
     }

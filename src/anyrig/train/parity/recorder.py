@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from anyrig.state.capture import capture
-from anyrig.store.digest import tensor_hash
+from anyrig.store.digest import hash_bytes, tensor_hash
 
 
 class Recorder(keras.callbacks.Callback):
@@ -35,6 +35,10 @@ class Recorder(keras.callbacks.Callback):
         self._note()
         if len(self.states) > self.steps:
             self.model.stop_training = True
+
+    def note_history(self, history: Mapping[str, Any]) -> None:
+        """Add what was logged for each epoch to the last state, as `history/<name>`."""
+        self.states[-1].update({f"history/{name}": hash_bytes(repr(v).encode()) for name, v in history.items()})
 
     def _note(self, **parts: bool) -> None:
         step = len(self.states)

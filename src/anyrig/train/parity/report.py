@@ -12,6 +12,8 @@ from typing import Any
 class Tensor:
     """One tensor of the state (`model/...`, `optimizer/...`, `metrics/...`) over all device counts.
 
+    What was logged for each epoch is one, too: `history/val_loss`.
+
     `first_step` is the number of steps after which it first differed (0: before training), None where it never did;
     `devices` the counts with other bytes than the first count; `largest` the largest absolute difference found.
     """
@@ -85,9 +87,10 @@ class Report:
         if self.problems:
             return f"trained on some device counts only ({where})"
         if self.same:
-            return f"the same bytes in all {len(self.tensors)} tensors after each of {self.steps} steps ({where})"
+            tensors = sum(not tensor.name.startswith("history/") for tensor in self.tensors)
+            return f"the same bytes in all {tensors} tensors after each of {self.steps} steps, the same logs ({where})"
         promise = "" if self.promised else "; equal bytes are not promised for a model with its own train_step"
-        return f"{len(self.differing)} of {len(self.tensors)} tensors differ ({where}){promise}"
+        return f"{len(self.differing)} of {len(self.tensors)} tensors and logs differ ({where}){promise}"
 
     def _details(self) -> list[str]:
         if self.refused:

@@ -30,6 +30,7 @@ def parity(
     batch_size: int | None = None,
     seed: int = 0,
     precision: str = "auto",
+    strategy: str = "auto",
     arguments: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
     timeout: float = TIMEOUT,
@@ -56,6 +57,7 @@ def parity(
                 steps=steps,
                 seed=seed,
                 precision=precision,
+                strategy=strategy,
             )
         return compare_cases([case], devices, Path(folder), timeout)[0]
 
