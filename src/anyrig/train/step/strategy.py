@@ -21,7 +21,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
 from anyrig.data.source import Batch
-from anyrig.errors import AnyrigError, UsageError
+from anyrig.errors import UsageError
 from anyrig.state.optimizers import held_optimizers
 from anyrig.state.seeds import seed_generators
 from anyrig.state.values import summed_copies, to_array
@@ -152,7 +152,7 @@ def bind_to_strategy(model: keras.Model, sample: Any, step: str) -> None:
     """Build what the model's own `step` ("train_step", ...) uses and is not built: layers, and optimizers' slots.
 
     `sample` is a batch (x, y, sample_weight) or specifications of one. The step is run once on symbolic rows, with
-    optimizers that only note which variables they are given. Raises AnyrigError if that cannot be.
+    optimizers that only note which variables they are given. Raises UsageError if that cannot be.
     """
     if step != "predict_step":
         require_compiled(model)
@@ -179,8 +179,8 @@ def _all_built(model: keras.Model) -> bool:
     return all(layer.built for layer in model._flatten_layers(include_self=False))
 
 
-def _not_symbolic(model: keras.Model, step: str, error: Exception) -> AnyrigError:
-    return AnyrigError(
+def _not_symbolic(model: keras.Model, step: str, error: Exception) -> UsageError:
+    return UsageError(
         "ANY-TRAIN-031",
         f"{type(model).__name__}.{step} could not be run on symbolic rows to build what is not built yet: "
         f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
