@@ -46,3 +46,7 @@ class Stopped(AnyrigError):
     """A signal ended the run after its state was saved; starting it again goes on from there."""
 
     exit_code = EXIT_STOPPED
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows (IPython asks for it): nothing went wrong, so the message alone."""
+        return [str(self)]

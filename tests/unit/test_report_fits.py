@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 import anyrig
 from anyrig.errors import UsageError
+from anyrig.train.signals import StopRequest, stop_on_signals
 from anyrig.train.tune import RateTest, has_diverged, rates, smooth
 
 GENERATOR = np.random.default_rng(0)
@@ -121,3 +124,23 @@ def test_what_is_read_from_a_curve() -> None:
     flat = RateTest(tuple(tried), (4.0,) * 8, (4.0,) * 8, False)
     assert (flat.lowest, flat.steepest, flat.suggested) == (None, None, None)
     assert "the loss never fell" in str(flat)
+
+
+def test_a_second_interrupt_in_a_notebook_leaves_the_kernel_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anyrig.train.signals.in_notebook", lambda: True)
+    stop, before = StopRequest(), signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        with stop_on_signals(stop):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.reason == "SIGINT"
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_notebook_shows_the_message_of_a_stop_alone() -> None:
+    stopped = anyrig.Stopped("ANY-X-000", "saved", hint="go on")
+    assert stopped._render_traceback_() == ["saved\n  next: go on  [ANY-X-000]"]

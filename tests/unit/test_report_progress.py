@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anyrig.report.progress import Live, Moment, Plain, Progress, display, epoch_line
+from anyrig.report.progress import Live, Moment, Plain, Progress, display, epoch_line, in_notebook
 from anyrig.report.reports import RunReport, SaveReport, StepReport
 from anyrig.report.span import Span
 from anyrig.topology.plan import device_plan
@@ -173,6 +173,16 @@ def test_only_a_terminal_is_drawn_on(tty: bool, term: str, live: bool, monkeypat
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setenv("TERM", term)
     assert display().live is live
+
+
+def test_a_kernel_of_a_notebook_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not in_notebook()
+    shell = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", SimpleNamespace(ZMQInteractiveShell=shell))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=shell))
+    assert in_notebook()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not in_notebook()
 
 
 def test_validation_between_epochs_does_not_count_as_training() -> None:

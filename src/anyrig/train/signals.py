@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from anyrig.report.progress import in_notebook
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,12 +40,17 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals(stop: StopRequest) -> Iterator[None]:
-    """Turn SIGTERM and SIGINT into a stop request inside; the second one has its default effect, at once."""
+    """Turn SIGTERM and SIGINT into a stop request inside; the second one has its default effect, at once.
+
+    In a notebook, a second SIGINT raises KeyboardInterrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, _frame: Any) -> None:
+        if stop.requested and number == signal.SIGINT and in_notebook():
+            raise KeyboardInterrupt  # the kernel holds more than this run
         if stop.requested:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
