@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anyrig.report.plot import plot_rates
-from tests.cli.conftest import Command, Several
+from tests.cli.conftest import Command, Several, command
 
 LINES = {
     "told": "tune lr cats.yaml --devices 1 --steps 8 --min 1e-4 --max 1e-2",
@@ -39,6 +39,13 @@ def test_json_holds_every_step_and_draws_nothing(tuned: Several) -> None:
     found = json.loads(tuned["json"][1])
     assert len(found["rates"]) == len(found["losses"]) == len(found["smoothed"]) == 8
     assert found["plot"] is None
+
+
+def test_two_devices_measure_the_same(tuned: Several) -> None:
+    assert (
+        command(*LINES["json"].replace("--devices 1", "--devices 2").split(), cwd=tuned.folder).stdout
+        == (tuned["json"][1])
+    )
 
 
 def test_what_makes_no_range_is_refused(tuned: Several) -> None:
