@@ -51,7 +51,6 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
         "on_nonfinite": "raise",
         "loggers": [],
         "checkpoint": {"every": "1 epoch", "keep_last": 3},
-        "loggers": [],
         "seed": 0,
     }
     assert parse_recipe(recipe.canonical(), base_dir=tmp_path) == recipe
