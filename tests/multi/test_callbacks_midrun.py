@@ -18,7 +18,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     return {d: run_python(PROGRAM, d, tmp_path_factory.mktemp(str(d)), timeout=200).json() for d in DEVICES}
 
 
-def test_U10_U11_set_weights_predict_evaluate_and_save_from_a_callback_keep_the_bytes_equal(
+def test_B105_U10_U11_set_weights_predict_evaluate_and_save_from_a_callback_keep_the_bytes_equal(
     results: dict[int, Any],
 ) -> None:
     assert len({result["digest"] for result in results.values()}) == 1

@@ -158,7 +158,7 @@ def test_resumed_early_stopping_and_plateau_decide_alike(stop: int) -> None:
     assert best[1].tolist() == whole_callbacks[0].best_weights[1].tolist() == [3.0, 3.0]
 
 
-def test_best_of_model_checkpoint_survives_b069(tmp_path: Path) -> None:
+def test_best_of_model_checkpoint_survives_b069_b070(tmp_path: Path) -> None:
     def made() -> Any:
         return callbacks.ModelCheckpoint(
             tmp_path / "best.weights.h5", "loss", save_best_only=True, save_weights_only=True

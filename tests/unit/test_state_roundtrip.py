@@ -246,7 +246,7 @@ def test_a_long_difference_is_cut_and_counted() -> None:
         restore(Source(capture(small(*[4] * 11))), small(*[4] * 11, name="other"))
 
 
-def test_weights_only_leaves_the_rest_and_says_so() -> None:
+def test_weights_only_leaves_the_rest_and_says_so_b066() -> None:
     model, other = small(4, optimizer="adam"), small(4)
     report = restore(Source(capture(model)), other, weights_only=True)
     assert isinstance(report, LoadReport)

@@ -171,7 +171,7 @@ def test_U05_a_half_written_checkpoint_is_not_one(straight: Path, two_epochs: Pa
         ("on_test_batch_end", 2, 3),
     ],
 )
-def test_U04_stopped_by_a_signal_anywhere_and_carried_on(
+def test_U04_B075_stopped_by_a_signal_anywhere_and_carried_on(
     straight: Path, tmp_path: Path, hook: str, at: int, step: int
 ) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
