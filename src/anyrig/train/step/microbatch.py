@@ -108,7 +108,8 @@ class MicroBatch:
             scaled = loss if self.model.optimizer is None else self.model.optimizer.scale_loss(loss)
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         held = [[v, *scope.given_to[id(own)]] for own, v in zip(self.trainable, values.trainable, strict=True)]
-        gradients = [_added(parts) for parts in tape.gradient(scaled, held)]
+        pairs = zip(tape.gradient(scaled, held), values.trainable, strict=True)
+        gradients = [_added(parts, weight.shape) for parts, weight in pairs]
         moved = self._moved(values, scope, share, [batch, seeds])
         return Parts(loss, gradients, moved, [scope.get_current_value(v) for v in self.metrics], losses)
 
@@ -198,11 +199,17 @@ def _call(model: keras.Model, x: Any, *, training: bool) -> Any:
     return model(x, training=training) if model._call_has_training_arg else model(x)
 
 
-def _added(gradients: Sequence[Any]) -> Any:
+def _added(gradients: Sequence[Any], shape: tf.TensorShape) -> Any:
+    """Return the sum of what one weight's copies got; a dense one has the weight's `shape`.
+
+    Where a weight is read by rows and as a whole (tied embeddings), TensorFlow's sum of both has none.
+    """
     found = [gradient for gradient in gradients if gradient is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in found])
+    if not found:
+        return None
+    if len(found) == 1 and isinstance(found[0], tf.IndexedSlices):
+        return found[0]
+    return tf.ensure_shape(tf.add_n([tf.convert_to_tensor(gradient) for gradient in found]), shape)
 
 
 def _loss_scale_variables(optimizer: Any) -> list[keras.Variable]:
