@@ -131,11 +131,18 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("case", FIT)
-def test_fit_gives_what_keras_gives(case: str) -> None:
+@pytest.fixture(scope="module")
+def pair() -> tuple[Rig, keras.Model, keras.Model]:
+    """A rig and two equal models, which serve many cases, so that they are traced once."""
     rig = Rig(1)
-    make = build if "one-hot" not in case else one_hot
-    ours, theirs = rig.build(make), rig.build(make)
+    return rig, rig.build(build), rig.build(build)
+
+
+@pytest.mark.parametrize("case", FIT)
+@pytest.mark.filterwarnings("ignore:.*ran out of data")  # Keras says so when it meets the end of a dataset
+def test_fit_gives_what_keras_gives(case: str, pair: Any) -> None:
+    rig, ours, theirs = (pair[0], one_hot(), one_hot()) if "one-hot" in case else pair
+    theirs.set_weights(ours.get_weights())
     found = rig.fit(ours, **{"epochs": 2, "shuffle": False, "verbose": 0, **FIT[case]()})
     expected = theirs.fit(**{"epochs": 2, "shuffle": False, "verbose": 0, **FIT[case]()})
     same(found.history, expected.history)
@@ -172,9 +179,8 @@ EVALUATE: dict[str, Callable[[], Arguments]] = {
 
 @pytest.mark.parametrize("case", EVALUATE)
 @pytest.mark.filterwarnings("ignore:.*ran out of data")  # Keras says so at the end of every generator
-def test_evaluate_and_predict_give_what_keras_gives(case: str) -> None:
-    rig = Rig(1)
-    model = rig.build(build)
+def test_evaluate_and_predict_give_what_keras_gives(case: str, pair: Any) -> None:
+    rig, model, _ = pair
     found = rig.evaluate(model, **EVALUATE[case](), verbose=0)
     np.testing.assert_allclose(found, model.evaluate(**EVALUATE[case](), verbose=0), rtol=1e-5)
     assert list(rig.evaluate(model, **EVALUATE[case](), verbose=0, return_dict=True)) == ["loss", "accuracy"]
@@ -226,9 +232,8 @@ def test_numbers_do_not_depend_on_steps_per_execution() -> None:
     assert weights[0] == weights[1] == weights[2]
 
 
-def test_a_list_of_callbacks_is_used_as_it_is() -> None:
-    rig = Rig(1)
-    model = rig.build(build)
+def test_a_list_of_callbacks_is_used_as_it_is(pair: Any) -> None:
+    rig, model, _ = pair
     record = Record()
     listed = keras.callbacks.CallbackList([record], model=model, epochs=7)
     history = rig.fit(model, X, Y, callbacks=listed, verbose=0)
@@ -238,7 +243,7 @@ def test_a_list_of_callbacks_is_used_as_it_is() -> None:
     assert record.calls[-1][0] == "on_train_end"
 
 
-def test_stopping_from_callbacks() -> None:
+def test_stopping_from_callbacks(pair: Any) -> None:
     class Stop(keras.callbacks.Callback):
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
             self.model.stop_evaluating = batch == 1
@@ -246,24 +251,23 @@ def test_stopping_from_callbacks() -> None:
         def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
             self.model.stop_predicting = batch == 1
 
-    rig = Rig(1)
-    model = rig.build(build)
+    rig, model, _ = pair
     given: Arguments = {"batch_size": 4, "verbose": 0, "callbacks": [Stop()]}
     np.testing.assert_allclose(rig.evaluate(model, X, Y, **given), model.evaluate(X, Y, **given), rtol=1e-5)
     assert rig.predict(model, X, **given).shape == (8, 3)
 
 
-def test_data_that_runs_out_ends_the_epoch_and_a_generator_the_training() -> None:
-    rig = Rig(1)
-    model = rig.build(build)
+def test_data_that_runs_out_ends_the_epoch_and_a_generator_the_training(pair: Any) -> None:
+    rig, model, _ = pair
+    before = int(model.optimizer.iterations)
     with pytest.warns(UserWarning, match="ran out after 3 of 4 batches"):
         history = rig.fit(model, unknown(), steps_per_epoch=4, epochs=2, verbose=0)
-    assert int(model.optimizer.iterations) == 6
+    assert int(model.optimizer.iterations) == before + 6
     assert len(history.history["loss"]) == 2
     with pytest.warns(UserWarning, match="training ends after epoch 1 of 3"):
         history = rig.fit(model, generate(5), epochs=3, verbose=0)
     assert len(history.history["loss"]) == 1
-    assert int(model.optimizer.iterations) == 11
+    assert int(model.optimizer.iterations) == before + 11
 
 
 def test_a_py_dataset_is_shuffled_by_batches_and_its_hooks_are_called() -> None:
@@ -279,9 +283,8 @@ def test_a_py_dataset_is_shuffled_by_batches_and_its_hooks_are_called() -> None:
     assert data.seen[17:] == ["end"]
 
 
-def test_a_validation_generator_is_read_once() -> None:
-    rig = Rig(1)
-    model = rig.build(build)
+def test_a_validation_generator_is_read_once(pair: Any) -> None:
+    rig, model, _ = pair
     given: Arguments = {"validation_data": generate(), "validation_steps": 3, "epochs": 2, "verbose": 0}
     history = rig.fit(model, X, Y, **given).history
     expected = model.evaluate(X[:9], Y[:9], batch_size=3, verbose=0)[0]
@@ -380,17 +383,16 @@ REFUSED: dict[str, tuple[Arguments, str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_used_is_refused_by_name(case: str) -> None:
+def test_what_cannot_be_used_is_refused_by_name(case: str, pair: Any) -> None:
     given, code, words = REFUSED[case]
-    rig = Rig(1)
+    rig, model, _ = pair
     with pytest.raises(UsageError, match=words) as refused:
-        rig.fit(rig.build(build), **given, verbose=0)
+        rig.fit(model, **given, verbose=0)
     assert refused.value.code == code
 
 
-def test_nothing_to_predict_or_evaluate_is_an_error() -> None:
-    rig = Rig(1)
-    model = rig.build(build)
+def test_nothing_to_predict_or_evaluate_is_an_error(pair: Any) -> None:
+    rig, model, _ = pair
     empty = dataset().take(0)
     for call in (rig.predict, rig.evaluate):
         with pytest.raises(UsageError, match="no rows"):

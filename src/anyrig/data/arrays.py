@@ -168,11 +168,15 @@ def _is_numeric(dtype: Any) -> bool:
         return False
 
 
+def for_tensorflow(array: Any) -> Any:
+    """Return a batch's array as the step takes it: float64 as `keras.config.floatx()`, text as a tensor of strings."""
+    if array.dtype.kind in "OSU":
+        return tf.constant(array)
+    return array.astype(keras.config.floatx()) if array.dtype == np.float64 else array
+
+
 def _rows(array: Any, rows: Any) -> Any:
-    if array is None:
-        return None
-    taken = np.ascontiguousarray(array[rows])
-    return taken.astype(keras.config.floatx()) if taken.dtype == np.float64 else taken
+    return None if array is None else for_tensorflow(np.ascontiguousarray(array[rows]))
 
 
 def _check_rows(data: Batch) -> int:

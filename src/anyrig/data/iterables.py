@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from anyrig.data.arrays import hash_arrays, refuse_irregular
+from anyrig.data.arrays import for_tensorflow, hash_arrays, refuse_irregular
 from anyrig.data.source import Batch, SizeCheck, Source, no_rows
 from anyrig.errors import UsageError
 
@@ -44,6 +44,7 @@ class IterableSource:
         self.caution: str | None = None
         self._tape = _tape_of(iterable)
         self._begun_at = self._tape.taken
+        self._sample: Batch | None = None
         if self.once:
             self.caution = (
                 "the data is a generator: to carry this run on, give a fresh one that yields the same batches; those "
@@ -72,11 +73,13 @@ class IterableSource:
 
     def sample(self) -> Batch:
         """Return the first batch, which is not used up by that."""
-        if not self._tape.seen:
-            self._tape.seen += islice(self.iterable, 1)
-        if not self._tape.seen:
-            raise no_rows()
-        return standard(self._tape.seen[0])
+        if self._sample is None:
+            if not self._tape.seen:
+                self._tape.seen += islice(self.iterable, 1)
+            if not self._tape.seen:
+                raise no_rows()
+            self._sample = standard(self._tape.seen[0])
+        return self._sample
 
     def refuse_random_order(self, number: int, start: int = 0) -> None:
         """Raise UsageError if a generator has already given batches: it could not be entered again there."""
@@ -134,7 +137,7 @@ def _leaf(leaf: Any) -> Any:
             f"a batch holds the single value {array.item()!r} where rows are expected",
             hint="yield (x, y) with the rows on the first axis of each array",
         )
-    return array.astype(keras.config.floatx()) if array.dtype == np.float64 else array
+    return for_tensorflow(array)
 
 
 def _tape_of(iterable: Any) -> _Tape:

@@ -102,14 +102,13 @@ class OwnerEngine:
         def count(values: Values, keys: tf.Tensor, leaves: list[tf.Tensor]) -> list[tf.Tensor]:
             return self.micro.count(values, keys, _pack(shape, leaves), training=work == self.micro.train)
 
+        if self.model.run_eagerly:
+            return self._eager(micro.python_function, count.python_function, step_function, filled)
         key_spec = tf.TensorSpec((self.plan.virtual_replicas, len(self._generators) + 1, 2), tf.int64)
 
         @tf.function(autograph=False, input_signature=[specs, key_spec])
         def step(leaves: list[tf.Tensor], keys: tf.Tensor) -> Any:
-            given, rows = self._given(filled, leaves, keys), tf.shape(leaves[0])[0]
-            counts = self._on_devices(count, given) if self.micro.counts_first else [[]] * filled
-            shares = self._shares(rows, counts)
-            parts = self._on_devices(micro, [(*g, share) for g, share in zip(given, shares, strict=True)])
+            parts, rows = self._parts(micro, count, filled, leaves, keys)
             return step_function(parts, rows)
 
         try:
@@ -117,6 +116,28 @@ class OwnerEngine:
         except CountsNeeded:
             self.micro.counts_first = True
             return step.get_concrete_function()
+
+    def _eager(self, micro: Any, count: Any, step_function: Any, filled: int) -> Any:
+        """Return a step whose micro-batches run line by line, for debuggers and prints; only the update is traced."""
+        finish = tf.function(step_function, autograph=False)
+
+        def step(arrays: list[Any], keys: tf.Tensor) -> Any:
+            leaves = [tf.convert_to_tensor(array) for array in arrays]
+            try:
+                parts, rows = self._parts(micro, count, filled, leaves, tf.convert_to_tensor(keys))
+            except CountsNeeded:
+                self.micro.counts_first = True
+                parts, rows = self._parts(micro, count, filled, leaves, tf.convert_to_tensor(keys))
+            return finish(parts, rows)
+
+        return step
+
+    def _parts(self, micro: Any, count: Any, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor) -> Any:
+        """Return the parts of every non-empty virtual replica, and the number of rows of all."""
+        given, rows = self._given(filled, leaves, keys), tf.shape(leaves[0])[0]
+        counts = self._on_devices(count, given) if self.micro.counts_first else [[]] * filled
+        shares = self._shares(rows, counts)
+        return self._on_devices(micro, [(*g, share) for g, share in zip(given, shares, strict=True)]), rows
 
     def _given(self, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor) -> list[tuple[Any, ...]]:
         """Return keys and rows of every non-empty virtual replica, the rows as `batch.row_ranges` gives them."""
