@@ -63,8 +63,9 @@ class ArraySource:
     def begin_epoch(self, epoch: int) -> None:
         """Do nothing."""
 
-    def end_epoch(self) -> None:
+    def end_epoch(self) -> bool:
         """Do nothing."""
+        return False
 
     def batches_per_epoch(self) -> int:
         """Return the number of global batches, the uneven last one included."""

@@ -55,8 +55,9 @@ class DatasetSource:
     def begin_epoch(self, epoch: int) -> None:
         """Do nothing."""
 
-    def end_epoch(self) -> None:
+    def end_epoch(self) -> bool:
         """Do nothing."""
+        return False
 
     def batches_per_epoch(self) -> int | None:
         """Return the dataset's own count, None if it does not know it or never ends."""

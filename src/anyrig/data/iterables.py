@@ -63,8 +63,9 @@ class IterableSource:
     def begin_epoch(self, epoch: int) -> None:
         """Do nothing."""
 
-    def end_epoch(self) -> None:
+    def end_epoch(self) -> bool:
         """Do nothing."""
+        return False
 
     def batches_per_epoch(self) -> int | None:
         """Return the length of an iterable that has one."""

@@ -58,10 +58,11 @@ class PyDatasetSource:
         self._begun = epoch
         _epochs_begun[self.dataset] = max(epoch + 1, _epochs_begun.get(self.dataset, 0))
 
-    def end_epoch(self) -> None:
-        """Call the dataset's hook."""
+    def end_epoch(self) -> bool:
+        """Call the dataset's hook, in which it may reorder itself."""
         if self._begun is not None:
             self.dataset.on_epoch_end()
+        return True
 
     def batches_per_epoch(self) -> int | None:
         """Return the dataset's number of batches, None if it is endless."""

@@ -30,8 +30,8 @@ class Source(Protocol):
     def begin_epoch(self, epoch: int) -> None:
         """Tell the data that `epoch` begins."""
 
-    def end_epoch(self) -> None:
-        """Tell the data that the epoch ends."""
+    def end_epoch(self) -> bool:
+        """Tell the data that the epoch ends; return whether it may have changed, so that nothing read ahead holds."""
 
     def sample(self) -> Batch:
         """Return a batch, or specifications of one, from which a model can be built."""

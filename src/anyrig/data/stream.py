@@ -71,7 +71,8 @@ class Stream:
 
     def end_epoch(self) -> None:
         """End the present epoch, and the pass with it if epochs are passes."""
-        self.source.end_epoch()
+        if self.source.end_epoch():
+            self.close()
         if self.steps_per_epoch is None and not self.source.once:
             self._next_pass()
 

@@ -101,6 +101,8 @@ def run_fit(
         data = {**source.fingerprint(), "validation": validation.fingerprint() if validation else None}
         saver.open(identity(recipe, data, model, known.source(model)), allowed)
         saver.messages += [source.caution] if source.caution else []
+    if model.run_eagerly:
+        saver.messages.append("run_eagerly: for debugging; equal bytes are promised for traced steps only")
     if request.verbose:
         print(describe(engine.plan, size), flush=True)
         print(*saver.messages, sep="\n", end="\n" if saver.messages else "", flush=True)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.train.step.losses import declared_rule
@@ -18,7 +19,7 @@ def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> Non
     """
     require_compiled(model)
     try:
-        model._symbolic_build(data_batch=sample)
+        _build_by_calling(model, sample) if model.run_eagerly else model._symbolic_build(data_batch=sample)
     except AnyrigError:
         raise
     except Exception as error:  # the model's own code, or Keras on shapes that do not fit
@@ -42,6 +43,22 @@ def bind_to_predict(model: keras.Model, sample: Any) -> None:
     if not all(layer.built for layer in model._flatten_layers()):
         specs = keras.tree.map_structure(lambda leaf: keras.KerasTensor(leaf.shape, leaf.dtype), sample[0])
         keras.src.backend.compute_output_spec(model, specs)
+
+
+def _build_by_calling(model: keras.Model, sample: Any) -> None:
+    """Build what is not built by one evaluation, since code run eagerly may need values (`tensor.numpy()`)."""
+    x, y, sample_weight = keras.tree.map_structure(_values, sample)
+    model.test_on_batch(x, y, sample_weight)
+    model.reset_metrics()
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _values(leaf: Any) -> Any:
+    """Return zeros for a specification, one for each size that is open; arrays as they are."""
+    if not isinstance(leaf, tf.TensorSpec):
+        return leaf
+    return tf.zeros([1 if size is None else size for size in leaf.shape], leaf.dtype)
 
 
 def _misfit(model: keras.Model, sample: Any, error: Exception) -> UsageError:
