@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import anyrig
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.train.signals import StopRequest, stop_on_signals
 from anyrig.train.tune import RateTest, has_diverged, rates, smooth
 
@@ -93,6 +93,14 @@ def test_the_range_test_ends_when_the_loss_diverges(rig: anyrig.Rig) -> None:
     assert len(found.rates) < 60
     assert found.suggested is not None
     assert 1e-3 < found.suggested < 0.3
+
+
+def test_a_loss_that_is_not_finite_is_divergence_except_at_the_first_rate(rig: anyrig.Rig) -> None:
+    settings: dict[str, Any] = {"batch": BATCH, "steps": 3, "lowest": 1e20, "highest": 1e38}
+    found = anyrig.tune_lr(rig, build, X, Y, **settings)
+    assert (found.diverged, len(found.losses)) == (True, 1)
+    with pytest.raises(AnyrigError, match="not finite"):
+        anyrig.tune_lr(rig, build, X * np.nan, Y, **settings)
 
 
 def test_rates_rise_by_the_same_factor() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.topology.plan import count
 
 if TYPE_CHECKING:
@@ -121,7 +121,12 @@ def tune_lr(
     model = rig.build(build_model)
     set_rate, notes = _rate_setter(model.optimizer)
     raising = _Raise(rising, set_rate)
-    rig.fit(model, x, y, epochs=steps, verbose=0, callbacks=[raising], **fit)
+    try:
+        rig.fit(model, x, y, epochs=steps, verbose=0, callbacks=[raising], **fit)
+    except AnyrigError as error:
+        if error.code != "ANY-TRAIN-017" or not raising.losses:  # not finite at the first rate: it is not the rate
+            raise
+        raising.diverged = True
     tried = tuple(rising[: len(raising.losses)])
     return RateTest(tried, tuple(raising.losses), tuple(smooth(raising.losses)), raising.diverged, notes)
 
