@@ -129,7 +129,22 @@ def test_fewer_steps_and_missing_tensors_are_differences() -> None:
     assert {t.first_step for t in shorter.tensors} == {2}
     missing = compared(CASE, {1: outcome("a"), 2: Outcome(states=[{"model/a/kernel": "a"}])})
     assert [t.name for t in missing.differing] == ["metrics/loss/total"]
-    assert not compared(CASE, {1: Outcome(states=[]), 2: Outcome(states=[])}).same
+    assert compared(CASE, {1: outcome("a", "b"), 2: outcome("a", "b")}).same
+
+
+def test_one_device_count_that_cannot_train_is_no_success() -> None:
+    good = outcome("a", "b")
+    report = compared(CASE, {1: good, 2: good, 4: Outcome(problem="ValueError: four")})
+    assert not report.same
+    assert report.trained
+    assert report.differing == ()
+    assert "trained on some device counts only" in str(report)
+    assert "on 4 devices: ValueError: four" in str(report)
+
+
+def test_no_step_is_no_success() -> None:
+    assert not compared(CASE, {1: outcome("a"), 2: outcome("a")}).same
+    assert not compared(CASE, {1: Outcome(problem="no"), 2: Outcome(problem="no")}).same
 
 
 def test_differences_are_measured_where_there_are_numbers(tmp_path: Path) -> None:
@@ -163,7 +178,7 @@ def test_a_step_that_could_not_be_looked_into_is_told() -> None:
 
 
 def test_assert_same_run_shows_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = iter([compared(CASE, {1: outcome("a"), 2: outcome(other)}) for other in "ba"])
+    reports = iter([compared(CASE, {1: outcome("a", "a"), 2: outcome("a", other)}) for other in "ba"])
     monkeypatch.setattr(same_run, "parity", lambda *_, **__: next(reports))
     with pytest.raises(AssertionError, match=r"(?s)cats: 1 of 2 tensors and logs differ.*model/a/kernel"):
         same_run.assert_same_run(build, None)

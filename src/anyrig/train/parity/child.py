@@ -17,7 +17,7 @@ import numpy as np
 
 from anyrig.errors import AnyrigError
 from anyrig.topology.devices import configure
-from anyrig.train.parity.cases import open_case
+from anyrig.train.parity.cases import Opened, open_case
 
 
 def main(job: Mapping[str, Any]) -> None:
@@ -44,7 +44,6 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
     configure(devices)
     import keras
 
-    from anyrig.train.batch import Batch
     from anyrig.train.parity.probe import looking_into
     from anyrig.train.parity.recorder import Recorder
     from anyrig.train.rig import Rig
@@ -57,22 +56,8 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
     model = rig.build(opened.build)
     model.steps_per_execution = 1  # callbacks are to see each step
     recorder = Recorder(case["steps"], keep=case.get("keep", {}))
-    batch = Batch(global_size=case["batch_size"], virtual_replicas=case["virtual_replicas"])
-    x, y, weight = opened.data
-    fit = dict(opened.fit)
-    # Every epoch has a step at least, and the recorder ends it when there were enough.
-    epochs = fit.get("initial_epoch", 0) + case["steps"]
-    callbacks = [recorder, *fit.pop("callbacks", ())]
     with looking_into(case.get("look_into", -1)) as facts:
-        history = rig.fit(
-            model,
-            x,
-            y,
-            sample_weight=weight,
-            verbose=0,
-            batch=batch,
-            **{"epochs": epochs, **fit, "callbacks": callbacks},
-        )
+        history = rig.fit(model, **_arguments(case, opened, recorder), verbose=0)
     recorder.note_history(history.history)
     if recorder.kept:
         np.savez(kept, **recorder.kept)  # type: ignore[arg-type]  # names of arrays
@@ -81,4 +66,17 @@ def _train(case: Mapping[str, Any], devices: int, kept: Path) -> dict[str, Any]:
         "promised": not runs_whole(model),
         "arrays": f"{kept}.npz" if recorder.kept else None,
         "facts": facts,
+    }
+
+
+def _arguments(case: Mapping[str, Any], opened: Opened, recorder: Any) -> dict[str, Any]:
+    """Return the arguments of fit. Every epoch has a step at least, and the recorder ends it when there were enough."""
+    from anyrig.train.batch import Batch
+
+    return {
+        **dict(zip(("x", "y", "sample_weight"), opened.data, strict=True)),
+        "batch": Batch(global_size=case["batch_size"], virtual_replicas=case["virtual_replicas"]),
+        "epochs": opened.fit.get("initial_epoch", 0) + case["steps"],
+        **opened.fit,
+        "callbacks": [recorder, *opened.fit.get("callbacks", ())],
     }

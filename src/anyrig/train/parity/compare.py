@@ -20,7 +20,7 @@ def compared(case: Case, outcomes: Mapping[int, Outcome]) -> Report:
         name=case.name,
         virtual_replicas=case.virtual_replicas,
         devices=tuple(outcomes),
-        steps=case.steps,
+        steps=max((len(outcome.states) - 1 for outcome in trained.values()), default=case.steps),
         tensors=_tensors(trained) if len(trained) > 1 else (),
         problems=problems,
         promised=all(outcome.promised for outcome in outcomes.values()),

@@ -37,8 +37,8 @@ class Origin:
 class Report:
     """A few steps of one model on several device counts. `str()` is the table for people.
 
-    `problems` holds, for each device count that could not train, the error with which it ended. `promised` is False
-    for a model of which equal bytes are not promised, because it brings its own train_step.
+    `steps` is how many were done; `problems` holds, for each device count that could not train, the error with which it
+    ended. `promised` is False for a model of which equal bytes are not promised, because its step is run whole.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Report:
     @property
     def same(self) -> bool:
         """Whether it trained on every device count, and every tensor had the same bytes after every step."""
-        return not self.problems and not self.differing and bool(self.tensors)
+        return not self.problems and not self.differing and bool(self.tensors) and self.steps > 0
 
     @property
     def differing(self) -> tuple[Tensor, ...]:
