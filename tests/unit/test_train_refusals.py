@@ -145,6 +145,12 @@ def one_number(y_true: Any, y_pred: Any) -> Any:
     return keras.ops.mean(keras.ops.square(y_true - y_pred))
 
 
+def stateful() -> keras.Model:
+    model = keras.Sequential([keras.Input(batch_shape=(6, 3, 2)), layers.LSTM(2, stateful=True), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
 AT_V_ABOVE_ONE = {
     "unknown state": (with_layer(Average), "ANY-TRAIN-005", "'average'"),
     "synchronized": (with_layer(lambda: layers.BatchNormalization(synchronized=True)), "ANY-TRAIN-010", "synchronized"),
@@ -158,6 +164,7 @@ AT_V_ABOVE_ONE = {
     "one number": (compiled(loss=one_number), "ANY-TRAIN-003", "one number for the whole batch"),
 }
 AT_ANY_V = {
+    "stateful": (stateful, "ANY-TRAIN-005", "stateful=True"),
     "tf.Variable": (with_layer(Writes), "ANY-TRAIN-006", "tf.Variable"),
     "no key": (with_layer(Random), "ANY-TRAIN-006", "without a key"),
     "python": (with_layer(Python), "ANY-TRAIN-006", "Python"),

@@ -18,6 +18,8 @@ def bind_to_train(model: keras.Model, sample: Any, virtual_replicas: int) -> Non
     Raises UsageError by name for what V virtual replicas cannot divide.
     """
     require_compiled(model)
+    _refuse_stateful(model)
+    sample = keras.tree.map_structure(_text_as_tensor, sample)
     try:
         _build_by_calling(model, sample) if model.run_eagerly else model._symbolic_build(data_batch=sample)
     except AnyrigError:
@@ -40,8 +42,12 @@ def require_compiled(model: keras.Model) -> None:
 
 def bind_to_predict(model: keras.Model, sample: Any) -> None:
     """Build the model's variables if they are not there yet; the model need not be compiled."""
+    _refuse_stateful(model)
     if not all(layer.built for layer in model._flatten_layers()):
-        specs = keras.tree.map_structure(lambda leaf: keras.KerasTensor(leaf.shape, leaf.dtype), sample[0])
+        x = keras.tree.map_structure(_text_as_tensor, sample[0])
+        specs = keras.tree.map_structure(
+            lambda leaf: keras.KerasTensor(leaf.shape, keras.backend.standardize_dtype(leaf.dtype)), x
+        )
         keras.src.backend.compute_output_spec(model, specs)
 
 
@@ -59,6 +65,11 @@ def _values(leaf: Any) -> Any:
     if not isinstance(leaf, tf.TensorSpec):
         return leaf
     return tf.zeros([1 if size is None else size for size in leaf.shape], leaf.dtype)
+
+
+def _text_as_tensor(leaf: Any) -> Any:
+    """Return NumPy's text as TensorFlow's, whose dtype Keras knows; anything else as it is."""
+    return tf.convert_to_tensor(leaf) if getattr(getattr(leaf, "dtype", None), "kind", "") in ("O", "S", "U") else leaf
 
 
 def _misfit(model: keras.Model, sample: Any, error: Exception) -> UsageError:
@@ -96,6 +107,17 @@ def key(model: keras.Model) -> tuple[Any, ...]:
     compiled = [getattr(model, name, None) for name in ("optimizer", "_compile_loss", "_compile_metrics")]
     variables = [*model.trainable_variables, None, *model.non_trainable_variables, *model.metrics_variables]
     return tuple(map(id, [*compiled, *variables]))
+
+
+def _refuse_stateful(model: keras.Model) -> None:
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False) is True:
+            raise UsageError(
+                "ANY-TRAIN-005",
+                f"{type(layer).__name__} {layer.name!r} has stateful=True: row i of a batch goes on where row i of the "
+                "batch before ended, which batches of any number of rows, divided and resumed, cannot keep",
+                hint="set stateful=False and give whole sequences",
+            )
 
 
 def _refuse_undivided(model: keras.Model) -> None:

@@ -78,6 +78,8 @@ def losses_of_share(model: keras.Model, share: Share) -> Iterator[list[tf.Tensor
         counted = share.counts[index] if share.counts else None
         factor = None if rule == "mean" else _from_rows(loss, rule, share.rows, counted, *given)
         value = loss(*given)
+        if value.shape.rank != 0:
+            raise _unknown_denominator(loss, "is not reduced to one number (reduction=None)")
         values.append(value if factor is None else value * tf.cast(factor, value.dtype))
         return values[-1]
 
@@ -167,8 +169,6 @@ def _weights(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Any:
     """
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         raise _unknown_denominator(loss, "has its own __call__")
-    if loss.reduction in (None, "none"):
-        raise _unknown_denominator(loss, "is not reduced to one number (reduction=None)")
     as_given = keras.tree.map_structure(lambda t: keras.ops.convert_to_tensor(t, dtype=loss.dtype), (y_true, y_pred))
     values = loss.call(*as_given)
     if values.shape.rank == 0:
