@@ -96,6 +96,13 @@ class OwnCompute(keras.Sequential):
         return super().compute_loss(x, y, y_pred, sample_weight) + keras.ops.mean(keras.ops.abs(y_pred))
 
 
+class OwnSum(keras.Sequential):
+    """Adds a sum over rows to a compiled loss that is one."""
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        return super().compute_loss(x, y, y_pred, sample_weight) + keras.ops.sum(keras.ops.abs(y_pred))
+
+
 class AddsSum(layers.Layer):
     """Adds a loss that is a sum over rows."""
 
@@ -119,6 +126,11 @@ DECLARED: dict[str, tuple[Callable[[], keras.Model], Callable[[keras.Model], Any
     "class": (lambda: dense(Custom()), lambda model: model.loss, "sum"),
     "own __call__": (lambda: dense(OwnCall()), lambda model: model.loss, "mean"),
     "compute_loss": (lambda: dense("mse", OwnCompute, kernel_regularizer="l2"), lambda model: model, "mean"),
+    "compute_loss, sum": (
+        lambda: dense(losses.MeanSquaredError(reduction="sum"), OwnSum),
+        lambda model: model,
+        "sum",
+    ),
     "added sum": (lambda: dense("mse", added=AddsSum, kernel_regularizer="l2"), lambda model: model.layers[1], "sum"),
 }
 X = GENERATOR.normal(size=(23, 5)).astype("float32")
@@ -153,6 +165,14 @@ def test_a_wrong_declaration_is_found(what: str, code: str) -> None:
 def test_regularizers_count_once_per_step() -> None:
     given = {"kernel_regularizer": "l2", "activity_regularizer": "l1"}
     same_as_keras(lambda: dense("mse", added=lambda: layers.ActivityRegularization(0.1), **given), X, Y)
+
+
+def test_a_loss_for_each_row_is_refused_also_when_declared() -> None:
+    loss = losses.MeanSquaredError(reduction=None)
+    anyrig.loss_rule(loss, "mean")
+    rig = Rig(1)
+    with pytest.raises(AnyrigError, match="is not reduced to one number"):
+        rig.fit(rig.build(lambda: dense(loss)), X, Y, batch=anyrig.Batch(global_size=8, virtual_replicas=4), verbose=0)
 
 
 def test_an_unknown_rule_is_refused() -> None:

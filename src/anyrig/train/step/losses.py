@@ -81,7 +81,7 @@ def losses_of_share(model: keras.Model, share: Share) -> Iterator[list[tf.Tensor
         if value.shape.rank != 0:
             raise _unknown_denominator(loss, "is not reduced to one number (reduction=None)")
         values.append(value if factor is None else value * tf.cast(factor, value.dtype))
-        return values[-1]
+        return values[-1] if rule is None else value
 
     if rule is None:
         _scale_added_sums(model, share.rows)
