@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,8 @@ class Run:
     """One run directory, with all that is needed to start it or to carry it on, on any number of devices.
 
     `build_model` is called without arguments and returns a compiled model. `train` and `validation` are (x, y),
-    (x, y, sample_weight) or a `tf.data.Dataset`. `resume`: "auto" carries on where there is something, "never" refuses
+    (x, y, sample_weight) or anything else that `Rig.fit` takes; `fit` holds further arguments of it (`steps_per_epoch`,
+    `class_weight`, ...). `resume`: "auto" carries on where there is something, "never" refuses
     a directory that holds a run, "must" refuses one that does not. `loggers` names where metrics are written as well
     (see `anyrig.loggers`); `profile` is a number of steps to profile. A run goes on in the
     precision that it was started in; `precision="auto"` chooses one for a new run. Nothing is done before it is asked
@@ -52,6 +53,7 @@ class Run:
         resume: str = "auto",
         allow_changes: Collection[str] = (),
         on_nonfinite: str = "raise",
+        fit: Mapping[str, Any] | None = None,
     ) -> None:
         self.directory = Path(directory)
         self.checkpoint = replace(checkpoint or Checkpoint(), directory=self.directory)
@@ -72,6 +74,7 @@ class Run:
         self._resume = resume
         self._allow_changes = allow_changes
         self._on_nonfinite = on_nonfinite
+        self._fit = dict(fit or {})
         self._settled = False
 
     @cached_property
@@ -133,6 +136,7 @@ class Run:
                 resume=self._resume,
                 allow_changes=self._allow_changes,
                 on_nonfinite=self._on_nonfinite,
+                **self._fit,
                 recipe=self._recipe,
             )
         stored, _ = newest_sound(self.directory / "checkpoints")
