@@ -94,8 +94,8 @@ class KnownModels:
     def _bind(self, model: keras.Model, sample: Any, plan: DevicePlan, *, predict: bool) -> None:
         with variables_on(self._devices), policy_in_force(plan.precision.policy):
             bind_to_predict(model, sample) if predict else bind_to_train(model, sample, plan.virtual_replicas)
-        # Variables on several devices cannot be compiled into one XLA program, and XLA computes other last bits.
-        model.jit_compile = False
+        if len(self._devices) > 1:
+            model.jit_compile = False  # for Keras's own functions: they cannot be one XLA program over several devices
 
 
 def _why_whole(model: keras.Model) -> str:

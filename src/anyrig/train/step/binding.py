@@ -94,9 +94,7 @@ def _shapes(part: Any) -> str:
     if part is None:
         return "none"
     described = keras.tree.map_structure(
-        lambda leaf: (
-            f"{keras.backend.standardize_dtype(leaf.dtype)} ({', '.join(['rows', *map(str, leaf.shape[1:])])})"
-        ),
+        lambda leaf: f"{getattr(leaf.dtype, 'name', leaf.dtype)} ({', '.join(['rows', *map(str, leaf.shape[1:])])})",
         part,
     )
     return str(described).replace("'", "").replace('"', "")

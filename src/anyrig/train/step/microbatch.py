@@ -170,6 +170,8 @@ class MicroBatch:
 
     def _scope(self, values: Values, seeds: tf.Tensor, tape: Any = None) -> RecordingScope:
         start = values.metrics if self.virtual_replicas == 1 else _zeros(self.metrics)
+        # Keras reads its loss tracker when it reports the metrics; within a micro-batch nobody wants the report.
+        tracker = [] if self.model._loss_tracker is None else self.model._loss_tracker.variables
         mapping = [
             *zip(self.trainable, values.trainable, strict=True),
             *zip(self.state, values.state, strict=True),
@@ -177,6 +179,7 @@ class MicroBatch:
             *((state, seeds[index]) for index, state in enumerate(self.seed_states)),
             *zip(self.metrics, start, strict=True),
             *zip(self.unmerged, _zeros(self.unmerged), strict=True),
+            *zip(tracker, _zeros(tracker), strict=True),
         ]
         return RecordingScope(mapping, self.trainable, tape)
 

@@ -25,7 +25,7 @@ from anyrig.state.seeds import seed_generators
 from anyrig.state.values import to_array
 from anyrig.state.walk import model_variables
 from anyrig.topology.plan import DevicePlan
-from anyrig.train.step import seeds
+from anyrig.train.step import seeds, xla
 from anyrig.train.step.finite import FiniteCheck
 from anyrig.train.step.losses import CountsNeeded, Share, share_of
 from anyrig.train.step.microbatch import MicroBatch, Parts, Predicted, Values
@@ -50,6 +50,7 @@ class OwnerEngine:
         self.device_of = {v: device for device, block in zip(plan.devices, plan.blocks, strict=True) for v in block}
         self._sliced = _variables_to_slice(self.micro.trainable, len(plan.devices))
         self._functions: dict[Any, Callable[..., Any]] = {}
+        self._xla = xla.asked_for(model)
         self._check: FiniteCheck | None = None  # made when a training step is traced first
 
     def read_seeds(self) -> None:
@@ -89,10 +90,11 @@ class OwnerEngine:
         if key not in self._functions:
             self._functions[key] = self._trace(step_function, work, filled, shape, specs)
         keys = seeds.keys(self.seed, self.own_seeds, step, self.plan.virtual_replicas)
-        return self._functions[key](leaves, keys)
+        with xla.told_by_name(compiled=self._xla):
+            return self._functions[key](leaves, keys)
 
     def _trace(self, step_function: Any, work: Any, filled: int, shape: Any, specs: list[tf.TensorSpec]) -> Any:
-        @tf.function(autograph=False, experimental_attributes={"_noinline": True})
+        @tf.function(autograph=False, experimental_attributes={"_noinline": True}, jit_compile=self._xla or None)
         def micro(values: Values, keys: tf.Tensor, leaves: list[tf.Tensor], share: Share) -> Any:
             result = work(values, keys, _pack(shape, leaves), share)
             refuse_impure(tf.compat.v1.get_default_graph())
