@@ -46,7 +46,7 @@ def model(optimizer: Callable[[], Any], **compiled: Any) -> Callable[[], keras.M
 
 
 def scaled() -> Any:
-    return optimizers.LossScaleOptimizer(optimizers.AdamW(0.01, global_clipnorm=0.1), initial_scale=2.0**100)
+    return optimizers.LossScaleOptimizer(optimizers.AdamW(0.01, global_clipnorm=0.1), initial_scale=2.0**20)
 
 
 def trained(rig: Rig, build: Callable[[], keras.Model]) -> dict[str, Any]:

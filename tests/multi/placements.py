@@ -42,10 +42,15 @@ def misplaced(graph: Any) -> tuple[int, list[list[str]]]:
 
 
 def _work_for(operation: Any, size: int) -> Iterator[Any]:
-    yield operation
-    for tensor in operation.inputs:
-        if tensor.dtype != "resource" and tensor.shape.num_elements() == size and tensor.op.type not in _STOP:
-            yield from _work_for(tensor.op, size)
+    pending, seen = [operation], set()
+    while pending:
+        work = pending.pop()
+        if id(work) in seen:
+            continue
+        seen.add(id(work))
+        yield work
+        large = (t for t in work.inputs if t.dtype != "resource" and t.shape.num_elements() == size)
+        pending += [tensor.op for tensor in large if tensor.op.type not in _STOP]
 
 
 def _short(device: str) -> str:

@@ -33,8 +33,9 @@ def told_by_name(*, compiled: bool) -> Iterator[None]:
     except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
         if not compiled or "XLA" not in error.message:
             raise
+        reasons = [line.strip() for line in error.message.splitlines() if "nsupported" in line or "XLA" in line]
         raise UsageError(
             "ANY-TRAIN-021",
-            f"jit_compile=True: XLA cannot compile this model's step: {error.message.strip().partition(chr(10))[0]}",
+            f"jit_compile=True: XLA cannot compile this model's step: {reasons[0]}",
             hint="compile the model without jit_compile",
         ) from error
