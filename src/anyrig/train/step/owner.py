@@ -115,9 +115,9 @@ class OwnerEngine:
 
         try:
             return step.get_concrete_function()
-        except CountsNeeded:
+        except CountsNeeded:  # traced by functions of its own: a second attempt of these may not make variables
             self.micro.counts_first = True
-            return step.get_concrete_function()
+            return self._trace(step_function, work, filled, shape, specs)
 
     def _eager(self, micro: Any, count: Any, step_function: Any, filled: int) -> Any:
         """Return a step whose micro-batches run line by line, for debuggers and prints; only the update is traced."""
