@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from anyrig.report.profile import Profile as Profile
     from anyrig.train.batch import Batch as Batch
     from anyrig.train.checkpoint import Checkpoint as Checkpoint
+    from anyrig.train.limits import Limits as Limits
     from anyrig.train.parity.run import parity as parity
+    from anyrig.train.phases import Phase as Phase
     from anyrig.train.rig import Rig as Rig
     from anyrig.train.run import Run as Run
     from anyrig.train.step.losses import loss_rule as loss_rule
@@ -27,6 +29,8 @@ _HOMES = {
     "AnyrigError": "anyrig.errors",
     "Batch": "anyrig.train.batch",
     "Checkpoint": "anyrig.train.checkpoint",
+    "Limits": "anyrig.train.limits",
+    "Phase": "anyrig.train.phases",
     "Profile": "anyrig.report.profile",
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",

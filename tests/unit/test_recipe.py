@@ -46,10 +46,13 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
         },
         "batch": {"global_size": 32, "virtual_replicas": None, "per_device": None},
         "epochs": 3,
+        "phases": None,
+        "init_from": None,
         "compile": None,
         "precision": "auto",
         "on_nonfinite": "raise",
         "loggers": [],
+        "limits": {"max_time": None, "max_steps": None, "batches_per_epoch": None},
         "checkpoint": {"every": "1 epoch", "keep_last": 3},
         "seed": 0,
     }
@@ -121,15 +124,36 @@ def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
     assert _error(tmp_path, text).message.splitlines() == [
         'model: expected "file.py:function" or "package.module:function", found "nonsense"',
         "data.tests: unknown key; use one of: train, validation",
-        "epochs: is missing; expected a positive integer",
         'seed: expected an integer, 0 or more, found "x"',
     ]
 
 
 def test_one_phase_is_the_same_as_epochs(tmp_path: Path) -> None:
     assert _load(tmp_path, MINIMAL.replace("epochs: 3", "phases: [{epochs: 3}]")) == _load(tmp_path)
-    two = _error(tmp_path, MINIMAL.replace("epochs: 3", "phases: [{epochs: 3}, {epochs: 4}]"))
-    assert "expected phases to be one phase" in two.message
+
+
+def test_phases_have_names_and_a_total(tmp_path: Path) -> None:
+    recipe = _load(tmp_path, MINIMAL.replace("epochs: 3", "phases: [{epochs: 3}, {epochs: 4, name: fine}]"))
+    assert [phase.name for phase in recipe.phases or ()] == ["phase 1", "fine"]
+    assert recipe.total_epochs == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("seed: 1", "recipe: expected one of epochs, phases, found none of them"),
+        ("epochs: 2\nphases: [{epochs: 3}]", "recipe: expected one of epochs, phases, found both"),
+        ("phases: 3", "phases: expected a list, found 3"),
+        ("phases: [{epochs: 3, freze: [a]}]", "phases.0.freze: unknown key; did you mean freeze?"),
+        (
+            "phases: [{epochs: 1, name: a}, {epochs: 1, name: a}]",
+            'recipe: expected a name of its own for each phase, found ["a", "a"]',
+        ),
+        ("epochs: 1\nlimits: {max_time: soon}", 'limits.max_time: expected "90 s", "30 min", "2 h", "1 d" or'),
+    ],
+)
+def test_wrong_phases_and_limits_are_told(tmp_path: Path, given: str, message: str) -> None:
+    assert message in _error(tmp_path, MINIMAL.replace("epochs: 3", given)).message
 
 
 def test_overrides_are_yaml_and_make_mappings_on_the_way(tmp_path: Path) -> None:

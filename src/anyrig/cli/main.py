@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "Show what train would do: devices, batches, checkpoints."),
     "parity": ("parity", "Train a few steps on several device counts; compare every tensor."),
     "tune": ("tune", "Find a setting by a short test, e.g. the learning rate."),
+    "fork": ("fork", "Begin a new run from the state of an old one, with another V or precision."),
     "predict": ("predict", "Predict from arrays or images with a run or checkpoint."),
     "evaluate": ("evaluate", "Compute loss and metrics of a run or checkpoint."),
     "ls": ("ls", "List the checkpoints of a run, or the runs in a folder."),

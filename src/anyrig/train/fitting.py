@@ -22,9 +22,11 @@ from anyrig.train.checkpoint import Checkpoint
 from anyrig.train.every import Every
 from anyrig.train.identity import identity, without_names
 from anyrig.train.known_models import KnownModels
+from anyrig.train.limits import Limits
 from anyrig.train.loop import Loop, Position
 from anyrig.train.nonfinite import NonFinitePolicy
 from anyrig.train.passes import Logs, run_test
+from anyrig.train.phases import standing
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
@@ -51,6 +53,8 @@ class FitRequest:
     callbacks: Sequence[keras.callbacks.Callback] | keras.callbacks.CallbackList
     recipe: Mapping[str, Any] | None
     on_nonfinite: str
+    limits: Limits
+    phase: str | None
     described: Mapping[str, Any]
 
     @property
@@ -70,6 +74,9 @@ def run_fit(
 ) -> keras.callbacks.History:
     """Do the fit, carrying the session's run on where it has one; return Keras's History of this call."""
     model, progress = request.model, session.progress if session else {}
+    phases = _phases(request, progress)
+    if phases is None:
+        return _nothing_left(request)
     size, asked_v = _settle_batch(rig, request, progress)
     stream = Stream(request.source(size), request.steps_per_epoch)
     source = stream.source
@@ -82,7 +89,7 @@ def run_fit(
         engine=engine,
         model=model,
         stream=stream,
-        epochs=request.epochs,
+        epochs=request.epochs if request.phase is None else phases[-1]["began"] + request.epochs,
         position=Position(**progress.get("position", {})),
         history={name: list(values) for name, values in progress.get("history", {}).items()},
         last_logs=progress.get("metrics", {}),
@@ -93,8 +100,8 @@ def run_fit(
     if validation is not None:
         loop.validate = _validator(rig.stop, loop, validation, request.validation_steps)
     _place(loop, request, progress, known.earlier(model) if session is None else Position())
-    settled = {"global_size": size, "virtual_replicas": v, "precision": rig.precision.policy}
-    saver = Saver(rig.stop, session, every, loop, listed, settled)
+    settled = {"global_size": size, "virtual_replicas": v, "precision": rig.precision.policy, "phases": phases}
+    saver = Saver(rig.stop, session, every, loop, listed, settled, request.limits)
     if session is not None:
         source.refuse_random_order(stream.number, stream.taken)
         recipe = {**(request.recipe or _recipe_of_call(rig, known, request, size, v)), **deciding_callbacks(listed)}
@@ -142,12 +149,41 @@ def _flat(callbacks: Any) -> list[Any]:
     return [c for c in keras.tree.flatten(callbacks) if c is not None]
 
 
+def _phases(request: FitRequest, progress: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the phases of the run, that of this fit last; None if this one is over already."""
+    stored = list(progress.get("phases", []))
+    where = standing(stored, request.phase)
+    if where == "is over":
+        return None
+    if where == "goes on":
+        return stored
+    if progress and progress["position"]["batch"]:
+        raise UsageError(
+            "ANY-RUN-033",
+            f"phase {request.phase} cannot begin: {stored[-1]['name'] or 'the first fit'} of this run was stopped in "
+            "the middle of an epoch",
+            hint="finish it first with the fit that it belongs to",
+        )
+    began = progress["position"]["epoch"] if progress else request.initial_epoch
+    return [*stored, {"name": request.phase, "began": began}]
+
+
+def _nothing_left(request: FitRequest) -> keras.callbacks.History:
+    if request.verbose:
+        print(f"phase {request.phase} is over: its part of the run is done", flush=True)
+    history = keras.callbacks.History()
+    history.set_model(request.model)
+    history.on_train_begin()
+    return history
+
+
 def _place(loop: Loop, request: FitRequest, progress: Mapping[str, Any], earlier: Position) -> None:
     """Put a loop where it begins: where the stored run is, else at `initial_epoch`, after what was trained earlier."""
     stored = progress.get("stream")
     if progress:
         position = loop.position
-        stored = stored or {"number": position.epoch, "taken": position.batch}
+        if not stored or standing(progress.get("phases", []), request.phase) == "begins":
+            stored = {"number": position.epoch, "taken": position.batch}
         loop.stream.number, loop.stream.taken = stored["number"], stored["taken"]
         return
     loop.begin_at(request.initial_epoch)

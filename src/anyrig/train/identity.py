@@ -18,7 +18,7 @@ import xxhash
 from anyrig.errors import UsageError
 from anyrig.state.capture import model_document
 from anyrig.train.precision import identity_of
-from anyrig.train.recipe.diff import changes
+from anyrig.train.recipe.diff import changes, hash_json
 
 ASPECTS = ("data", "model", "precision", "recipe")
 
@@ -69,17 +69,13 @@ def source_hash(build_model: Callable[..., Any]) -> str | None:
         return None
 
 
-def hash_json(value: Any) -> str:
-    """Return a hash of JSON data that does not depend on the order of keys."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, default=str).encode())
-
-
 def _differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for change in changes(stored["recipe"], now["recipe"]):
         yield ("free" if change.free else "recipe"), f"recipe: {change}"
     for change in changes(stored["data"], now["data"]):
         yield "data", f"data: {change}"
-    if (before := stored["precision"]) != (after := now["precision"]):
+    before, after = stored["precision"], now["precision"]
+    if before is not None and before != after:  # a fork into another precision does not know the layers' yet
         same = before["found"] == after["found"]
         yield "precision", f"precision: {before['found']} -> {'other layers' if same else after['found']}"
     if stored["model_config_hash"] != now["model_config_hash"]:

@@ -22,6 +22,7 @@ from anyrig.topology.plan import DevicePlan, count, device_plan, short_name, und
 from anyrig.train.batch import Batch
 from anyrig.train.fitting import FitRequest, checkpoint_among, run_fit
 from anyrig.train.known_models import KnownModels
+from anyrig.train.limits import Limits
 from anyrig.train.passes import run_predict, run_test
 from anyrig.train.precision import policy_in_force, settle
 from anyrig.train.session import Session
@@ -132,6 +133,8 @@ class Rig:
         resume: str = "never",
         allow_changes: Collection[str] = (),
         on_nonfinite: str = "raise",
+        limits: Limits | None = None,
+        phase: str | None = None,
         recipe: dict[str, Any] | None = None,
     ) -> keras.callbacks.History:
         """Train `model` for `epochs` epochs in all; arguments and result as in Keras's `fit`.
@@ -147,7 +150,12 @@ class Rig:
 
         A step whose loss, gradients or moved state are not finite is never made: `on_nonfinite` says whether to
         "raise", to "skip" it, or to go back to the newest checkpoint and do without its batch ("rollback").
+
+        With `phase` this fit is a named part of a run, of `epochs` epochs of its own: one that is over is not repeated,
+        and one that begins takes the weights that the run has, with the model as it is compiled now.
         """
+        limits = limits or Limits()
+        steps_per_epoch = min((n for n in (steps_per_epoch, limits.batches_per_epoch) if n), default=None)
         checkpoint, others = checkpoint_among(callbacks)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split_rows((x, y, sample_weight), validation_split)
@@ -170,6 +178,8 @@ class Rig:
             callbacks=others,
             recipe=recipe,
             on_nonfinite=on_nonfinite,
+            limits=limits,
+            phase=phase,
             described=_described(
                 shuffle=shuffle,
                 validation_split=validation_split or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +17,8 @@ from anyrig.topology.numeric import apply_numeric_settings
 from anyrig.topology.plan import Precision
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.limits import Limits
+from anyrig.train.phases import Phase
 from anyrig.train.session import stored_numerics
 from anyrig.train.signals import stop_on_signals
 
@@ -28,8 +31,9 @@ class Run:
     `class_weight`, ...). `resume`: "auto" carries on where there is something, "never" refuses
     a directory that holds a run, "must" refuses one that does not. `loggers` names where metrics are written as well
     (see `anyrig.loggers`); `profile` is a number of steps to profile. A run goes on in the
-    precision that it was started in; `precision="auto"` chooses one for a new run. Nothing is done before it is asked
-    for.
+    precision that it was started in; `precision="auto"` chooses one for a new run. `phases` are trained one after the
+    other in place of `epochs`; `init_from` is a run, checkpoint or Keras file whose weights a new run begins with.
+    Nothing is done before it is asked for.
     """
 
     def __init__(
@@ -40,7 +44,8 @@ class Run:
         train: Any,
         validation: Any = None,
         batch: Batch | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
+        phases: Sequence[Phase] = (),
         seed: int = 0,
         devices: int | str | None = None,
         checkpoint: Checkpoint | None = None,
@@ -54,7 +59,14 @@ class Run:
         allow_changes: Collection[str] = (),
         on_nonfinite: str = "raise",
         fit: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        init_from: str | os.PathLike[str] | None = None,
     ) -> None:
+        if phases and epochs is not None:
+            raise UsageError("ANY-RUN-034", "epochs and phases are both set", hint="give each phase its epochs")
+        doubled = [name for name, times in Counter(phase.name for phase in phases).items() if times > 1]
+        if doubled:
+            raise UsageError("ANY-RUN-034", f"two phases are called {doubled[0]!r}", hint="give each its own name")
         self.directory = Path(directory)
         self.checkpoint = replace(checkpoint or Checkpoint(), directory=self.directory)
         self.history: dict[str, list[Any]] = {}
@@ -62,7 +74,7 @@ class Run:
         self._train_data = train
         self._validation = validation
         self._batch = batch
-        self._epochs = epochs
+        self._phases = tuple(phases) or (Phase(epochs=1 if epochs is None else epochs, name=""),)
         self._seed = seed
         self._devices = devices
         self._callbacks = list(callbacks)
@@ -74,7 +86,9 @@ class Run:
         self._resume = resume
         self._allow_changes = allow_changes
         self._on_nonfinite = on_nonfinite
-        self._fit = dict(fit or {})
+        self._further = dict(fit or {})
+        self._limits = limits
+        self._init_from = init_from
         self._settled = False
 
     @cached_property
@@ -119,29 +133,53 @@ class Run:
 
         watching: list[Any] = list(loggers(self._loggers, self.directory))
         watching += [] if self._profile is None else [Profile(self._profile)]
-        x, y, weight = _columns(self._train_data)
         self._settled = True  # fit compares the run with the stored one before it restores anything
+        from anyrig.train.phased_model import PhasedModel
+
+        self._start_warm(verbose)
+        changing = len(self._phases) > 1 or self._phases[0].changes_model
+        phased = PhasedModel(self._built) if changing else None
         with stop_on_signals(self.rig.stop):
-            self.rig.fit(
-                self._built,
-                x,
-                y,
-                epochs=self._epochs,
-                verbose=verbose,
-                callbacks=[*self._callbacks, *watching, self.checkpoint],
-                validation_data=self._validation,
-                shuffle=self._shuffle,
-                sample_weight=weight,
-                batch=self._batch,
-                resume=self._resume,
-                allow_changes=self._allow_changes,
-                on_nonfinite=self._on_nonfinite,
-                **self._fit,
-                recipe=self._recipe,
-            )
+            for phase in self._phases:
+                if phased is not None:
+                    phased.enter(phase)
+                self._fit(phase, watching, verbose)
         stored, _ = newest_sound(self.directory / "checkpoints")
         self.history = stored.progress["history"] if stored is not None else {}
         return self.history
+
+    def _start_warm(self, verbose: int | str) -> None:
+        """Give a new run the weights that it shall begin with."""
+        if self._init_from is None or newest_sound(self.directory / "checkpoints")[0] is not None:
+            return
+        from anyrig.train.warm_start import warm_start
+
+        self.rig.prepare(self._built, _columns(self._train_data)[0])
+        message = warm_start(self._built, self._init_from)
+        if verbose:
+            print(message, flush=True)
+
+    def _fit(self, phase: Phase, watching: Sequence[Any], verbose: int | str) -> None:
+        x, y, weight = _columns(self._train_data)
+        self.rig.fit(
+            self._built,
+            x,
+            y,
+            epochs=phase.epochs,
+            phase=phase.name or None,
+            verbose=verbose,
+            callbacks=[*self._callbacks, *watching, self.checkpoint],
+            validation_data=self._validation,
+            shuffle=self._shuffle,
+            sample_weight=weight,
+            batch=self._batch,
+            resume="auto" if phase is not self._phases[0] else self._resume,
+            allow_changes=self._allow_changes,
+            on_nonfinite=self._on_nonfinite,
+            limits=self._limits,
+            recipe=self._recipe,
+            **self._further,
+        )
 
     def predict(self, x: Any, **kwargs: Any) -> Any:
         """Return the outputs of `model` for every row of `x`."""

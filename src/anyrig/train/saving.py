@@ -6,6 +6,7 @@ epoch is saved at the epoch's end, unless a stop comes in between: then the end 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -27,9 +28,17 @@ from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
 from anyrig.train.every import Every
 from anyrig.train.identity import refuse_changes
+from anyrig.train.limits import Limits
 from anyrig.train.loop import Boundary, Loop, Position
 from anyrig.train.session import Session, not_finite
 from anyrig.train.signals import StopRequest
+
+# What may differ between two phases of one run.
+_OF_A_PHASE = ("compile", "epochs", "initial_epoch", "callbacks")
+
+
+class LimitReached(Exception):
+    """The run has had the steps that its limits allow."""
 
 
 class Saver:
@@ -43,6 +52,7 @@ class Saver:
         loop: Loop,
         callbacks: Sequence[keras.callbacks.Callback],
         settled: Mapping[str, Any],
+        limits: Limits,
     ) -> None:
         self.stop = stop
         self.session = session
@@ -50,6 +60,8 @@ class Saver:
         self.loop = loop
         self.callbacks = callbacks
         self.settled = settled
+        self.limits = limits
+        self._started = time.monotonic()
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
         self._saved: tuple[str, Position] | None = None
@@ -75,6 +87,9 @@ class Saver:
             self.session.begin()
             self.session.events.emit("start", **self.settled)
             return
+        if self._begins_phase():
+            self._open_phase(identity, allowed)
+            return
         differences = refuse_changes(self.session.stored.record["run"], identity, allowed)
         self.session.begin()
         self.loop.nonfinite.left_out = list(self.session.progress.get("left_out", []))
@@ -94,13 +109,40 @@ class Saver:
             self.messages.append(f"nothing is left to train: {position.epoch} of {self.loop.epochs} epochs are done")
         self.session.events.emit("resume", changed=differences, **asdict(position))
 
+    def _begins_phase(self) -> bool:
+        """Tell whether this fit is a phase that the newest checkpoint does not know yet."""
+        stored = self.session.progress.get("phases") if self.session is not None else None
+        return stored is not None and len(stored) < len(self.settled["phases"])
+
+    def _open_phase(self, identity: Mapping[str, Any], allowed: Collection[str]) -> None:
+        """Take the weights that the phase before has left; what is trained from here on, and how, is new."""
+        assert self.session is not None
+        assert self.session.stored is not None
+        before, now = dict(self.session.stored.record["run"]), dict(identity)
+        for run in (before, now):
+            run["recipe"] = {key: value for key, value in run["recipe"].items() if key not in _OF_A_PHASE}
+            run["model_config_hash"] = run["source_hash"] = None
+        differences = refuse_changes(before, now, allowed)
+        self.session.begin()
+        self.loop.nonfinite.left_out = list(self.session.progress.get("left_out", []))
+        restore(self.session.stored, self.loop.model, weights_only=True)
+        self.session.stored = None
+        self.loop.engine.read_seeds()
+        self.messages += [f"changed: {line}" for line in differences]
+        self.messages.append(f"phase {self.settled['phases'][-1]['name']} begins at {self._where()}")
+        self.session.events.emit("phase", **self.settled["phases"][-1], **asdict(self.loop.position))
+
     def run(self) -> None:
         """Run the loop; on the way and at the end, save."""
         loop = self.loop
         loop.at_boundary = self.at_boundary
         loop.on_begin = self._begin
         loop.go_back = self._go_back
-        loop.run()
+        try:
+            loop.run()
+        except LimitReached as limit:
+            self.loop.nonfinite.tell(str(limit), kind="limit")
+            return
         if self.session is None:
             return
         # What on_train_end and the optimizer's final averages changed belongs to the run; an unchanged state is there.
@@ -113,11 +155,24 @@ class Saver:
         self._emit_epoch(boundary)
         if self.session is not None and boundary.kind == "epoch" and self._finished():
             self._before_end = self._present(capture(self.loop.model))
-        stopping = self.stop.requested and not (boundary.kind == "epoch" and self._finished())
-        if self.session is not None and (stopping or self._due(boundary)):
+        if self.limits.seconds is not None and time.monotonic() - self._started >= self.limits.seconds:
+            self.stop.request(f"limits.max_time ({self.limits.max_time})")
+        ended = boundary.kind == "epoch" and self._finished()
+        stopping = self.stop.requested and not ended
+        limited = self._at_most_steps() and not ended
+        if self.session is not None and (stopping or limited or self._due(boundary)):
             self._save(boundary.kind)
         if stopping:
             self._raise_stopped()
+        if limited:
+            raise self._limit_reached()
+
+    def _at_most_steps(self) -> bool:
+        return self.limits.max_steps is not None and self.loop.position.step >= self.limits.max_steps
+
+    def _limit_reached(self) -> LimitReached:
+        saved = f"saved {self.session.directory} at" if self.session is not None else "nothing was saved; this is"
+        return LimitReached(f"limits.max_steps ({self.limits.max_steps}) reached: {saved} {self._where()}")
 
     def _due(self, boundary: Boundary) -> bool:
         position, every = self.loop.position, self.every
@@ -144,6 +199,8 @@ class Saver:
         size, length = self.settled["global_size"], loop.stream.length()
         report = RunReport(loop.engine.plan, size, length, loop.epochs, replace(loop.position), directory)
         notify(loop.callbacks.callbacks, "on_run_begin", report)
+        if self._at_most_steps():
+            raise self._limit_reached()
 
     def _restore_again(self) -> None:
         """Let the stored state win over what callbacks set when training began, and give callbacks their own state."""

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# They are no part of the numbers already made: how long to go on, what to keep, and who is told.
-FREE = ("epochs", "checkpoint", "limits", "loggers", "on_nonfinite")
+import xxhash
+
+# They are no part of the numbers already made, or are over: how long to go on, what to keep, and who is told.
+FREE = ("epochs", "phases", "init_from", "checkpoint", "limits", "loggers", "on_nonfinite")
 _ABSENT = object()
 
 
@@ -40,6 +42,11 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
         for key in keys
         if key not in outer and _text(before.get(key, _ABSENT)) != _text(after.get(key, _ABSENT))
     ]
+
+
+def hash_json(value: Any) -> str:
+    """Return a hash of JSON data that does not depend on the order of keys."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, default=str).encode())
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -95,6 +95,8 @@ def _reason(details: ErrorDetails, model: type[Section]) -> str:
         return f"is missing; expected {_words(_section(model, location[:-1]), str(location[-1]))}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"expected a mapping, found {shown(details['input'])}"
+    if kind == "list_type":
+        return f"expected a list, found {shown(details['input'])}"
     return details["msg"]
 
 
@@ -108,13 +110,17 @@ def _unknown(key: str, section: type[Section]) -> str:
 def _section(model: type[Section], location: Sequence[str | int]) -> type[Section]:
     """Return the section of the recipe at `location`."""
     for part in location:
-        model = next(_sections(model.model_fields[str(part)]))
+        if isinstance(part, str):  # a number is a place in a list of sections
+            model = next(_sections(model.model_fields[part]))
     return model
 
 
 def _sections(field: FieldInfo) -> Iterator[type[Section]]:
-    choices = (field.annotation, *getattr(field.annotation, "__args__", ()))
-    yield from (choice for choice in choices if isinstance(choice, type) and issubclass(choice, Section))
+    choices = [field.annotation]
+    for choice in choices:  # `list[Section] | None` is two deep
+        choices += getattr(choice, "__args__", ())
+        if isinstance(choice, type) and issubclass(choice, Section):
+            yield choice
 
 
 def _words(section: type[Section], key: str) -> str:

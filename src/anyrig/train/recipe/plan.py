@@ -45,7 +45,7 @@ def plan_run(
         global_size=global_size,
         rows=rows,
         validation_rows=validation_rows,
-        epochs=recipe.epochs,
+        epochs=recipe.total_epochs,
         every=recipe.checkpoint.interval,
         keep_last=recipe.checkpoint.keep_last,
     )

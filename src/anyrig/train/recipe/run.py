@@ -37,6 +37,8 @@ def run_from_recipe(
     """Return the run that `recipe` describes, in `run_dir`; nothing is trained yet."""
     from anyrig.train.batch import Batch
     from anyrig.train.checkpoint import Checkpoint
+    from anyrig.train.limits import Limits
+    from anyrig.train.phases import Phase
     from anyrig.train.run import Run
     from anyrig.train.session import stored_numerics
 
@@ -50,6 +52,9 @@ def run_from_recipe(
         validation=validation,
         batch=Batch(**_given(recipe.batch)),
         epochs=recipe.epochs,
+        phases=[Phase(**phase.model_dump()) for phase in recipe.phases or ()],
+        init_from=recipe.init_from and recipe.base_dir / recipe.init_from,
+        limits=Limits(**recipe.limits.model_dump()),
         seed=recipe.seed,
         devices=devices,
         checkpoint=Checkpoint(**_given(recipe.checkpoint)),
@@ -86,6 +91,7 @@ def recipe_text(recipe: Recipe, folder: Path) -> str:
 
     file, _, function = recipe.model.rpartition(":")
     moved["model"] = f"{move(file)}:{function}" if file.endswith(".py") else recipe.model
+    moved["init_from"] = recipe.init_from and move(recipe.init_from)
     moved["data"] = {part: source and _moved(source, move) for part, source in moved["data"].items()}
     return yaml.safe_dump(_without_nothing(moved), sort_keys=False, allow_unicode=True)
 

@@ -6,6 +6,7 @@ Reading a recipe runs none of the user's code and imports no TensorFlow; `model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -17,6 +18,7 @@ from anyrig.report.loggers import SINKS
 from anyrig.topology.plan import PRECISIONS
 from anyrig.train.every import WORDS as EVERY_WORDS
 from anyrig.train.every import Every, parse_every
+from anyrig.train.limits import DURATION_WORDS, parse_duration
 from anyrig.train.recipe.errors import Expect, Section, expected, explain, shown
 from anyrig.train.recipe.yaml import apply_overrides, read_yaml
 
@@ -66,6 +68,17 @@ def _is_every(value: Any) -> bool:
         return False
 
 
+def _is_duration(value: Any) -> bool:
+    try:
+        return bool(parse_duration(value))
+    except ValueError:
+        return False
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
 def _optional(expect: Expect) -> Expect:
     return Expect(expect.words, lambda value: value is None or expect.test(value))
 
@@ -81,6 +94,8 @@ _FUNCTION = Expect(
     '"file.py:function" or "package.module:function"', lambda v: _is_text(v) and all(v.rpartition(":")[::2])
 )
 _ARGUMENTS = Expect("a mapping of argument names to values", lambda v: isinstance(v, dict) and all(map(_is_text, v)))
+_NAME = Expect("a name", _is_text)
+_LAYERS = Expect("a list of layer names", lambda value: isinstance(value, list) and all(map(_is_text, value)))
 _NAMED = Expect("a name, or one name with its arguments such as {adamw: {learning_rate: 0.001}}", _is_named)
 _LOSS = Expect("a name, one name with its arguments, or a mapping of outputs to those", _is_loss)
 _METRICS = Expect("a list of names, or a mapping of outputs to lists of names", _are_metrics)
@@ -178,12 +193,28 @@ class CheckpointRules(Section):
         return parse_every(self.every)
 
 
+class PhaseRules(Section):
+    """One of several fits that follow each other."""
+
+    epochs: Annotated[int, _COUNT]
+    name: Annotated[str, _NAME]
+    freeze: Annotated[list[str], _LAYERS] = Field(default_factory=list)
+    unfreeze: Annotated[list[str], _LAYERS] = Field(default_factory=list)
+    learning_rate: Annotated[float | None, _optional(Expect("a number above 0", _is_rate))] = None
+
+
+class LimitRules(Section):
+    """Where a start of the run ends early."""
+
+    max_time: Annotated[float | str | None, _optional(Expect(DURATION_WORDS, _is_duration))] = None
+    max_steps: Annotated[int | None, _optional(_COUNT)] = None
+    batches_per_epoch: Annotated[int | None, _optional(_COUNT)] = None
+
+
 class Recipe(Section):
     """A whole run. `base_dir` is the folder of the recipe file, from which its paths start."""
 
     not_yet: ClassVar = (
-        "init_from",
-        "limits",
         "on_oom",
         "callbacks",
         "strategy",
@@ -193,7 +224,9 @@ class Recipe(Section):
     model_args: Annotated[dict[str, Any], _ARGUMENTS] = Field(default_factory=dict)
     data: Data
     batch: BatchRules = BatchRules(global_size=32)
-    epochs: Annotated[int, _COUNT]
+    epochs: Annotated[int | None, _optional(_COUNT)] = None
+    phases: list[PhaseRules] | None = None
+    init_from: Annotated[str | None, _optional(_PATH)] = None
     compile: CompileRules | None = None
     precision: Annotated[str, Expect(f"one of {', '.join(PRECISIONS)}", lambda value: value in PRECISIONS)] = "auto"
     checkpoint: CheckpointRules = CheckpointRules()
@@ -203,28 +236,34 @@ class Recipe(Section):
     loggers: Annotated[list[str], Expect(f"a list of any of {', '.join(SINKS)}", _are_loggers)] = Field(
         default_factory=list
     )
+    limits: LimitRules = LimitRules()
     seed: Annotated[int, Expect("an integer, 0 or more", lambda value: _is_count(value, 0))] = 0
     _base_dir: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="before")
     @classmethod
     def _one_phase(cls, data: Any) -> Any:
-        """Turn `phases: [{epochs: n}]` into `epochs: n`."""
-        if not isinstance(data, dict) or "phases" not in data:
+        """Turn `phases: [{epochs: n}]` into `epochs: n`, and name phases that have no name by their number."""
+        phases = data.get("phases") if isinstance(data, dict) else None
+        if not isinstance(phases, list) or not all(isinstance(phase, dict) for phase in phases):
             return data
-        phases = data["phases"]
-        if "epochs" in data:
-            raise expected("one of epochs, phases", "both")
-        if not (
-            isinstance(phases, list)
-            and len(phases) == 1
-            and isinstance(phases[0], dict)
-            and set(phases[0]) == {"epochs"}
-        ):
-            raise expected(
-                "phases to be one phase such as [{epochs: 10}] (more is not available in this version)", shown(phases)
-            )
-        return {**{key: value for key, value in data.items() if key != "phases"}, "epochs": phases[0]["epochs"]}
+        if len(phases) == 1 and set(phases[0]) == {"epochs"} and "epochs" not in data:
+            return {**{key: value for key, value in data.items() if key != "phases"}, **phases[0]}
+        return {**data, "phases": [{"name": f"phase {i}", **phase} for i, phase in enumerate(phases, 1)]}
+
+    @model_validator(mode="after")
+    def _epochs_or_phases(self) -> Self:
+        if (self.epochs is None) == (not self.phases):
+            raise expected("one of epochs, phases", "none of them" if self.epochs is None else "both")
+        names = [phase.name for phase in self.phases or ()]
+        if len(set(names)) < len(names):
+            raise expected("a name of its own for each phase", shown(names))
+        return self
+
+    @property
+    def total_epochs(self) -> int:
+        """The epochs of all phases."""
+        return self.epochs or sum(phase.epochs for phase in self.phases or ())
 
     @property
     def base_dir(self) -> Path:

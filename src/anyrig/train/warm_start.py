@@ -1,0 +1,50 @@
+"""A warm start: the weights of something trained before, and nothing else of it, for a model that is new."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import keras
+
+from anyrig.errors import UsageError
+from anyrig.state.capture import capture
+from anyrig.state.restore import restore
+from anyrig.state.values import assign
+from anyrig.state.walk import model_variables
+from anyrig.train.recipe.source import open_sound
+
+
+def warm_start(model: keras.Model, source: str | os.PathLike[str]) -> str:
+    """Give the built `model` the weights of `source` and return a sentence that says so.
+
+    `source`: a run or checkpoint, matched by name, or a `.keras` or `.weights.h5` file. All weights must be there;
+    optimizer, step and metrics are not taken. Raises UsageError (ANY-RUN-035) for what does not fit; the model is then
+    as it was.
+    """
+    path = Path(source)
+    if path.suffix in (".keras", ".h5"):
+        _from_keras(model, path)
+        return f"starting from the weights of {path}"
+    checkpoint, passed_over = open_sound(path)
+    restore(checkpoint, model, weights_only=True)
+    return "\n".join([*passed_over, f"starting from the weights of {checkpoint.path}"])
+
+
+def _from_keras(model: keras.Model, path: Path) -> None:
+    before = [
+        (item.variable, array.array)
+        for item, array in zip(
+            model_variables(model), capture(model, optimizer=False, metrics=False).tensors, strict=True
+        )
+    ]
+    try:
+        model.load_weights(path)
+    except Exception as error:
+        for variable, array in before:
+            assign(variable, array)
+        raise UsageError(
+            "ANY-RUN-035",
+            f"init_from: the weights of {path} do not fit the model: {str(error).strip().partition(chr(10))[0]}",
+            hint="give the file of a model with the same layers",
+        ) from error
