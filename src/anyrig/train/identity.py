@@ -102,4 +102,4 @@ def without_names(value: Any) -> Any:
 
 
 def _is_policy(value: Any) -> bool:
-    return isinstance(value, dict) and str(value.get("class_name", "")).partition("DTypePolicy")[0] in ("", "Quantized")
+    return isinstance(value, dict) and str(value.get("class_name")).endswith("DTypePolicy")
