@@ -14,10 +14,11 @@ from anyrig.cli import options
 @click.option("--precision", help="float32, mixed_bfloat16 or mixed_float16.")
 @options.debug
 def command(run: str, new: str, virtual_replicas: int | None, precision: str | None) -> None:
-    """Begin a new run NEW with the newest state of RUN (a run, or one checkpoint of it).
+    """Begin a new run from the state of an old one, with another V or precision.
 
-    V and precision never change within a run, because its numbers depend on them; a fork may change them, and says what
-    that does. The old run stays as it is.
+    RUN is a run (its newest state is taken) or one checkpoint of it; NEW is the directory of the new run. V and
+    precision never change within a run, because its numbers depend on them; a fork may change them, and says what that
+    does. The old run stays as it is.
     """
     from anyrig.train.fork import fork
 

@@ -17,10 +17,21 @@ _NOTHING = object()
 
 
 class Stream:
-    """A source read on and on. `number` is the present pass; `taken` counts its batches that were handed out."""
+    """A source read on and on. `number` is the present pass; `taken` counts its batches that were handed out.
 
-    def __init__(self, source: Source, steps_per_epoch: int | None = None, *, number: int = 0, taken: int = 0) -> None:
-        if source.endless and steps_per_epoch is None:
+    `at_most` cuts every epoch short: of a pass, the rest is left out.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        steps_per_epoch: int | None = None,
+        *,
+        at_most: int | None = None,
+        number: int = 0,
+        taken: int = 0,
+    ) -> None:
+        if source.endless and steps_per_epoch is None and at_most is None:
             raise UsageError(
                 "ANY-DATA-004",
                 "the data never ends, so an epoch (or an evaluation) has no end",
@@ -28,6 +39,7 @@ class Stream:
             )
         self.source = source
         self.steps_per_epoch = steps_per_epoch
+        self.at_most = at_most
         self.number = number
         self.taken = taken
         self._reading: Iterator[Batch] | None = None
@@ -35,7 +47,8 @@ class Stream:
 
     def length(self) -> int | None:
         """Return how many batches an epoch has, None where it is not known."""
-        return self.steps_per_epoch or self.source.batches_per_epoch()
+        lengths = (self.steps_per_epoch or self.source.batches_per_epoch(), self.at_most)
+        return min((length for length in lengths if length is not None), default=None)
 
     def is_over(self) -> bool:
         """Tell whether no further epoch can begin, which is known of a generator only."""
@@ -49,7 +62,8 @@ class Stream:
         `done` batches of it were taken before. Warns, as Keras does, if the data ends before `steps_per_epoch`.
         """
         self.source.begin_epoch(epoch)
-        limit = None if self.steps_per_epoch is None else self.steps_per_epoch - done
+        limits = [most - done for most in (self.steps_per_epoch, self.at_most) if most is not None]
+        limit = min(limits, default=None)
         count = 0
         following = self._first(limit, at_start=done == 0)
         while following is not None:
@@ -62,7 +76,7 @@ class Stream:
             count += len(batches)
             self.taken += len(batches)
             yield batches, following is None
-        if limit is not None and count < limit:
+        if self.steps_per_epoch is not None and limit is not None and count < limit:
             warnings.warn(
                 f"the data ran out after {done + count} of {self.steps_per_epoch} batches; the epoch ends there. "
                 "Give more data, or repeat() the dataset",
@@ -97,7 +111,7 @@ class Stream:
         if limit is not None and limit <= 0:
             return None
         first = self._read()
-        if first is None and at_start and limit is not None and not self.source.once:
+        if first is None and at_start and self.steps_per_epoch is not None and not self.source.once:
             self._next_pass()
             first = self._read()
         return first

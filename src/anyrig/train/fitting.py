@@ -78,7 +78,7 @@ def run_fit(
     if phases is None:
         return _nothing_left(request)
     size, asked_v = _settle_batch(rig, request, progress)
-    stream = Stream(request.source(size), request.steps_per_epoch)
+    stream = Stream(request.source(size), request.steps_per_epoch, at_most=request.limits.batches_per_epoch)
     source = stream.source
     engine = known.engine(model, source.sample(), asked_v)
     v = engine.plan.virtual_replicas if engine.plan.divided else None

@@ -18,7 +18,7 @@ class Limits:
 
     `max_time`: seconds, or "30 min"; then the run is saved and stopped as by a signal, to be started again.
     `max_steps`: steps of the run in all; then it is saved and ends, and goes on when the limit is raised.
-    `batches_per_epoch`: the length of an epoch, as Keras's `steps_per_epoch`.
+    `batches_per_epoch`: each epoch ends after that many batches, and the rest of the data is left out.
     """
 
     max_time: float | str | None = None

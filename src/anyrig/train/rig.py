@@ -154,8 +154,6 @@ class Rig:
         With `phase` this fit is a named part of a run, of `epochs` epochs of its own: one that is over is not repeated,
         and one that begins takes the weights that the run has, with the model as it is compiled now.
         """
-        limits = limits or Limits()
-        steps_per_epoch = min((n for n in (steps_per_epoch, limits.batches_per_epoch) if n), default=None)
         checkpoint, others = checkpoint_among(callbacks)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split_rows((x, y, sample_weight), validation_split)
@@ -178,7 +176,7 @@ class Rig:
             callbacks=others,
             recipe=recipe,
             on_nonfinite=on_nonfinite,
-            limits=limits,
+            limits=limits or Limits(),
             phase=phase,
             described=_described(
                 shuffle=shuffle,

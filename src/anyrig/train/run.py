@@ -144,9 +144,16 @@ class Run:
                 if phased is not None:
                     phased.enter(phase)
                 self._fit(phase, watching, verbose)
+                if self._has_all_steps():
+                    break
         stored, _ = newest_sound(self.directory / "checkpoints")
         self.history = stored.progress["history"] if stored is not None else {}
         return self.history
+
+    def _has_all_steps(self) -> bool:
+        stored, _ = newest_sound(self.directory / "checkpoints")
+        most = self._limits.max_steps if self._limits is not None else None
+        return stored is not None and most is not None and stored.step >= most
 
     def _start_warm(self, verbose: int | str) -> None:
         """Give a new run the weights that it shall begin with."""

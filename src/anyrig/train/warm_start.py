@@ -38,6 +38,7 @@ def _from_keras(model: keras.Model, path: Path) -> None:
             model_variables(model), capture(model, optimizer=False, metrics=False).tensors, strict=True
         )
     ]
+    optimizer, vars(model)["optimizer"] = model.optimizer, None  # Keras would load that, too, and fail if it differs
     try:
         model.load_weights(path)
     except Exception as error:
@@ -48,3 +49,5 @@ def _from_keras(model: keras.Model, path: Path) -> None:
             f"init_from: the weights of {path} do not fit the model: {str(error).strip().partition(chr(10))[0]}",
             hint="give the file of a model with the same layers",
         ) from error
+    finally:
+        vars(model)["optimizer"] = optimizer

@@ -1,0 +1,83 @@
+"""A fork begins with the bytes of the old run, changes only what was asked, and goes on as a run of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import anyrig
+from anyrig.errors import UsageError
+from anyrig.store.commit import newest_sound
+from anyrig.store.read import Checkpoint
+from anyrig.train.fork import fork
+
+X = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
+Y = np.random.default_rng(1).normal(size=(20, 1)).astype("float32")
+
+
+def build() -> keras.Model:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dropout(0.2), layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+def run(folder: Path, epochs: int, v: int | None = None, **more: Any) -> Checkpoint:
+    batch = anyrig.Batch(global_size=10, virtual_replicas=v)
+    anyrig.Run(folder, build, train=(X, Y), batch=batch, epochs=epochs, **more).train(verbose=0)
+    stored, _ = newest_sound(folder / "checkpoints")
+    assert stored is not None
+    return stored
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return run(tmp_path_factory.mktemp("fork") / "old", 2, 2)
+
+
+def test_a_fork_has_the_state_of_the_old_run_and_says_what_changes(old: Checkpoint, tmp_path: Path) -> None:
+    made = fork(old.path.parent.parent, tmp_path / "new", virtual_replicas=5)
+    assert made.checkpoint.state_digest == old.state_digest
+    assert made.checkpoint.progress["forked_from"]["state_digest"] == old.state_digest
+    assert made.messages[1:] == (
+        "virtual_replicas: 2 -> 5",
+        "from here on sums are made in another order and masks are drawn anew; the run can use at most 5 devices",
+    )
+
+
+def test_the_old_v_is_refused_in_the_new_run_and_the_new_one_is_used(old: Checkpoint, tmp_path: Path) -> None:
+    fork(old.path, tmp_path / "new", virtual_replicas=5)
+    with pytest.raises(UsageError, match="ANY-RUN-010"):
+        run(tmp_path / "new", 3, 2)
+    gone_on = run(tmp_path / "new", 3, 5)
+    assert (gone_on.step, gone_on.progress["virtual_replicas"]) == (6, 5)
+
+
+def test_an_unchanged_fork_goes_on_to_the_bytes_of_the_old_run(old: Checkpoint, tmp_path: Path) -> None:
+    made = fork(old.path, tmp_path / "new")
+    assert made.messages[-1].startswith("nothing changes in the numbers")
+    assert run(tmp_path / "new", 3, 2).state_digest == run(tmp_path / "whole", 3, 2).state_digest
+
+
+def test_a_fork_into_another_precision_goes_on_in_it(old: Checkpoint, tmp_path: Path) -> None:
+    fork(old.path, tmp_path / "new", precision="mixed_bfloat16")
+    assert run(tmp_path / "new", 3, 2).progress["precision"] == "mixed_bfloat16"
+
+
+def test_a_run_is_not_forked_into_one_that_is_there(old: Checkpoint, tmp_path: Path) -> None:
+    fork(old.path, tmp_path / "new")
+    with pytest.raises(UsageError, match="ANY-RUN-036"):
+        fork(old.path, tmp_path / "new")
+
+
+@pytest.mark.parametrize("given", [{"virtual_replicas": 0}, {"precision": "float8"}, {"precision": "auto"}])
+def test_what_is_not_possible_is_refused_before_anything_is_made(
+    old: Checkpoint, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="ANY-RUN-037"):
+        fork(old.path, tmp_path / "new", **given)
+    assert not (tmp_path / "new").exists()
