@@ -53,7 +53,7 @@ def trained(rig: Rig, build: Callable[[], keras.Model]) -> dict[str, Any]:
     built = rig.build(build)
     batch = Batch(global_size=SIZE, virtual_replicas=4)
     history = rig.fit(built, X, Y, epochs=2, batch=batch, shuffle=False, verbose=0, on_nonfinite="skip").history
-    engine: Any = rig._known._engines[built][False][1]
+    engine: Any = rig._known._engines_of(built)[False][1]
     step: Any = next(function for key, function in engine._functions.items() if key[0] == "_train_step")
     checked, wrong = misplaced(step.graph)
     return {

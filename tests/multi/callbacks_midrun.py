@@ -63,7 +63,7 @@ rig.fit(
 digest = state_digest_of(capture(model).tensors, 0)
 
 # Where the update of each variable runs: from each assignment back through everything of the variable's size.
-engine: Any = rig._known._engines[model][False][1]
+engine: Any = rig._known._engines_of(model)[False][1]
 step: Any = next(function for key, function in engine._functions.items() if key[0] == "_train_step")
 STOP = (
     "EnsureShape",

@@ -38,7 +38,6 @@ class KnownModels:
         self._sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
         self._trained: WeakKeyDictionary[keras.Model, Position] = WeakKeyDictionary()
         self._compiled: WeakKeyDictionary[keras.Model, tuple[int, Any]] = WeakKeyDictionary()
-        self._engines: WeakKeyDictionary[keras.Model, dict[bool, tuple[Any, Engine]]] = WeakKeyDictionary()
 
     def built(self, model: keras.Model, build_model: Callable[..., Any]) -> None:
         """Remember the code that built `model`."""
@@ -70,7 +69,7 @@ class KnownModels:
 
         Without `virtual_replicas` the ones the model was last used with, else one for each device.
         """
-        known = self._engines.setdefault(model, {})
+        known = self._engines_of(model)
         whole = runs_whole(model) or (predict and "predict_step" in own_steps(model))
         if whole:
             bind_to_strategy(model, sample, "predict_step" if predict else "train_step")
@@ -88,8 +87,14 @@ class KnownModels:
             if isinstance(made, OwnerEngine) and not predict and plan.virtual_replicas > 1:
                 refuse_unmergeable(model, made.micro, sample)
         engine = known[predict][1]
+        engine.expect(sample)
         engine.read_seeds()
         return engine
+
+    def _engines_of(self, model: keras.Model) -> dict[bool, tuple[Any, Engine]]:
+        """Return the engines made for `model`, which the model holds: they end with it."""
+        held: dict[KnownModels, dict[bool, tuple[Any, Engine]]] = vars(model).setdefault("_self_anyrig_engines", {})
+        return held.setdefault(self, {})
 
     def _bind(self, model: keras.Model, sample: Any, plan: DevicePlan, *, predict: bool) -> None:
         with variables_on(self._devices), policy_in_force(plan.precision.policy):

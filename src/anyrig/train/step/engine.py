@@ -21,6 +21,9 @@ class Engine(Protocol):
     plan: DevicePlan
     model: keras.Model
 
+    def expect(self, sample: Batch) -> None:
+        """Take from a batch, or specifications of one, which sizes besides the rows change from batch to batch."""
+
     def read_seeds(self) -> None:
         """Take each seed generator's own seed from the model; to be called after weights were loaded."""
 

@@ -50,6 +50,7 @@ class OwnerEngine:
         self.device_of = {v: device for device, block in zip(plan.devices, plan.blocks, strict=True) for v in block}
         self._sliced = _variables_to_slice(self.micro.trainable, len(plan.devices))
         self._functions: dict[Any, Callable[..., Any]] = {}
+        self._open: list[tuple[int | None, ...]] = []
         self._xla = xla.asked_for(model)
         self._check: FiniteCheck | None = None  # made when a training step is traced first
 
@@ -57,6 +58,14 @@ class OwnerEngine:
         """Take each generator's own seed from the model as it is now; to be called after weights were loaded."""
         own = [(path, int(to_array(generator.state)[0])) for path, generator in self._generators]
         self.own_seeds = [*own, (seeds.GLOBAL_GENERATOR, 0)]
+
+    def expect(self, sample: Batch) -> None:
+        """Take from a batch, or specifications of one, which sizes besides the rows change from batch to batch.
+
+        Those that a specification leaves open (lengths of padded texts) are left open in traces, too.
+        """
+        leaves = [leaf for leaf in keras.tree.flatten(sample) if leaf is not None]
+        self._open = [tuple(leaf.shape) if isinstance(leaf, tf.TensorSpec) else () for leaf in leaves]
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do training step number `step` on one global batch; return Keras's logs so far in this epoch.
@@ -84,7 +93,8 @@ class OwnerEngine:
     def _run(self, step_function: Callable[..., Any], work: Callable[..., Any], batch: Batch, step: int) -> Any:
         leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
         filled = min(self.plan.virtual_replicas, int(leaves[0].shape[0]))
-        specs = [_any_rows(leaf) for leaf in leaves]
+        known = self._open if len(self._open) == len(leaves) else [()] * len(leaves)
+        specs = [_any_rows(leaf, sizes) for leaf, sizes in zip(leaves, known, strict=True)]
         shape = keras.tree.map_structure(lambda leaf: leaf is not None, batch)
         key = (step_function.__name__, filled, repr(shape), tuple(specs))
         if key not in self._functions:
@@ -295,8 +305,11 @@ class OwnerEngine:
             return tf.concat(finished, axis=0)
 
 
-def _any_rows(leaf: Any) -> tf.TensorSpec:
-    return tf.TensorSpec((None, *leaf.shape[1:]), tf.as_dtype(leaf.dtype))
+def _any_rows(leaf: Any, sizes: tuple[int | None, ...]) -> tf.TensorSpec:
+    """Return the specification of `leaf` for any number of rows, with those of `sizes` open that are None."""
+    known = sizes if len(sizes) == len(leaf.shape) else leaf.shape
+    shape = (None if size is None else found for size, found in zip(known[1:], leaf.shape[1:], strict=True))
+    return tf.TensorSpec((None, *shape), tf.as_dtype(leaf.dtype))
 
 
 def _pack(shape: Any, leaves: Sequence[tf.Tensor]) -> Any:

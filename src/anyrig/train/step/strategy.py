@@ -61,6 +61,9 @@ class StrategyEngine:
         self._own_states: list[Any] = []
         self._settle = tf.function(self._settle_copies, autograph=False)
 
+    def expect(self, sample: Batch) -> None:
+        """Do nothing: Keras's own functions find out by themselves."""
+
     def read_seeds(self) -> None:
         """Take each generator's own seed from the model as it is now; to be called after weights were loaded."""
         self._own_states = [to_array(state) for state in self._states]
