@@ -19,7 +19,7 @@ def texts() -> tf.data.Dataset:
     dataset = tf.data.Dataset.from_generator(
         lambda: iter(rows), output_signature=(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.float32))
     )
-    return dataset.padded_batch(2)
+    return dataset.padded_batch(2).apply(tf.data.experimental.assert_cardinality(3))
 
 
 def build() -> keras.Model:
