@@ -86,6 +86,7 @@ def compare(name: str) -> dict[str, Any]:
     last = min(STEPS, len(seen.steps)) - 1
     return {
         "optimizer": type(ours.optimizer).__name__,
+        "rows": any(isinstance(layer, keras.layers.Embedding) for layer in ours._flatten_layers()),
         "steps": last + 1,
         "first": difference(seen.steps[0], expected.steps[0]),
         "last": difference(seen.steps[last], expected.steps[last]),

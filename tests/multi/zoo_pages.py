@@ -48,7 +48,9 @@ def keras_parity_page(stored: Stored) -> str:
         "weights and optimizer after one step and after ten, and of any value in the history of the first epoch. Zero "
         f"means the same bytes. With SGD at most {SGD_LIMIT:g} is allowed after ten steps. Optimizers that divide by "
         "the root of squared gradients make of a last bit in a gradient near zero a difference of the learning rate's "
-        "size: there the first step is compared, and the later gap is shown.",
+        "size: there the first step is compared, and the later gap is shown. Where an Embedding meets one word several "
+        "times in a batch, Keras's optimizers square each of the rows; here the rows of a word are summed first, as "
+        "one gradient, so that optimizers that square gradients differ from Keras.",
         made_on(table),
         *(
             section(kind, ["case", "name", "optimizer", "1 step", "10 steps", "history"], rows)

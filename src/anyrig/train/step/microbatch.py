@@ -61,8 +61,8 @@ class RecordingScope(keras.StatelessScope):
         """Take a new value of a variable."""
         variable, value = update
         self.assigned.append(variable)
+        value = tf.stop_gradient(value)  # as when a variable was assigned: what is read from it has no history
         if self._tape is not None and id(variable) in self.given_to:
-            value = tf.stop_gradient(value)
             self._tape.watch(value)
             self.given_to[id(variable)].append(value)
         super().add_update((variable, value))
