@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PREPARE = """
 import keras, numpy as np
 def build_model():
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="body"), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
 x, y = np.ones((70, 3), "float32"), np.ones((70, 1), "float32")
@@ -29,11 +29,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_python_example_runs_and_saves(tmp_path: Path) -> None:
-    (example,) = blocks("python")
-    run_python(PREPARE + example, cwd=tmp_path)
-    found = sorted(path.name for path in (tmp_path / "runs" / "mine" / "checkpoints").iterdir())
-    assert found == ["step-000000003", "step-000000006", "step-000000009"]
+def test_the_python_examples_run_and_save(tmp_path: Path) -> None:
+    run_python(PREPARE + "\n".join(blocks("python")), cwd=tmp_path)
+    newest = {run.name: max(path.name for path in (run / "checkpoints").iterdir()) for run in tmp_path.glob("runs/*")}
+    assert newest == {"mine": "step-000000009", "fine": "step-000000021"}
 
 
 def test_the_recipe_is_one(tmp_path: Path) -> None:
