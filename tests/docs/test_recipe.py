@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from anyrig.cli.main import COMMANDS
-from anyrig.train.recipe.errors import Section, _sections
+from anyrig.train.recipe.errors import Section, sections_of
 from anyrig.train.recipe.schema import Recipe, parse_recipe
 from anyrig.train.recipe.yaml import apply_overrides
 
@@ -27,7 +27,7 @@ def _keys(section: type[Section], prefix: str = "") -> Iterator[str]:
     for name, field in section.model_fields.items():
         yield prefix + name
         if prefix + name != "data.validation":
-            for inner in _sections(field):
+            for inner in sections_of(field):
                 yield from _keys(inner, f"{prefix}{name}.")
 
 
@@ -58,7 +58,7 @@ def test_the_default_is_the_one_that_holds(key: str) -> None:
     owner: Any = Recipe
     *outer, name = key.split(".")
     for part in outer:
-        owner, found = next(_sections(owner.model_fields[part])), found[part]
+        owner, found = next(sections_of(owner.model_fields[part])), found[part]
         found = found[0] if isinstance(found, list) else found
     if default == "required":
         assert owner.model_fields[name].is_required()

@@ -249,13 +249,20 @@ def test_differences_that_stop_a_resume(tmp_path: Path) -> None:
     ).canonical()  # fmt: skip
     assert [str(change) for change in changes(old, new) if not change.free] == [
         'compile.loss: (not set) -> "mse"',
-        "compile.metrics: (not set) -> []",
         'compile.optimizer: (not set) -> "sgd"',
         "model_args.n: (not set) -> 4",
         "seed: 0 -> 1",
     ]
     assert {change.key for change in changes(old, new) if change.free} == {"epochs", "checkpoint.keep_last"}
     assert changes(old, old) == []
+
+
+def test_keys_of_a_later_version_are_no_difference_at_their_defaults(tmp_path: Path) -> None:
+    new = _load(tmp_path, MINIMAL, "compile.loss=mse", "compile.optimizer=sgd").canonical()
+    old = {key: value for key, value in new.items() if key not in ("limits", "phases", "on_nonfinite", "precision")}
+    old["compile"] = {"optimizer": "sgd", "loss": "mse"}
+    assert changes(old, new) == changes(new, old) == []
+    assert [str(c) for c in changes(old, {**new, "precision": "float32"})] == ['precision: "auto" -> "float32"']
 
 
 def test_reading_a_recipe_imports_no_framework(tmp_path: Path) -> None:

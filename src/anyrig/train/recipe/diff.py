@@ -9,6 +9,9 @@ from typing import Any
 
 import xxhash
 
+from anyrig.train.recipe.errors import Section, sections_of
+from anyrig.train.recipe.schema import Recipe
+
 # They are no part of the numbers already made, or are over: how long to go on, what to keep, and who is told.
 FREE = ("epochs", "phases", "init_from", "checkpoint", "limits", "loggers", "on_nonfinite")
 _ABSENT = object()
@@ -28,25 +31,37 @@ class Change:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """Return every difference between two canonical recipes, sorted by key."""
+    """Return every difference between two canonical recipes, sorted by key.
+
+    A key that is not set means its default, so that a run goes on with a later version that has more keys.
+    """
     before, after = dict(_leaves(old)), dict(_leaves(new))
     keys = sorted(before.keys() | after.keys())
     outer = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}  # empty on one side only
+    pairs = {key: tuple(_text(side.get(key, _default_at(key))) for side in (before, after)) for key in keys}
     return [
-        Change(
-            key=key,
-            old=_text(before.get(key, _ABSENT)),
-            new=_text(after.get(key, _ABSENT)),
-            free=key.partition(".")[0] in FREE,
-        )
+        Change(key=key, old=pairs[key][0], new=pairs[key][1], free=key.partition(".")[0] in FREE)
         for key in keys
-        if key not in outer and _text(before.get(key, _ABSENT)) != _text(after.get(key, _ABSENT))
+        if key not in outer and pairs[key][0] != pairs[key][1]
     ]
 
 
 def hash_json(value: Any) -> str:
     """Return a hash of JSON data that does not depend on the order of keys."""
     return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, default=str).encode())
+
+
+def _default_at(key: str) -> Any:
+    """Return the default of the recipe's key at this dotted path; _ABSENT if it has none."""
+    section: type[Section] | None = Recipe
+    *outer, name = key.split(".")
+    for part in outer:
+        field = section.model_fields.get(part) if section is not None else None
+        section = next(sections_of(field), None) if field is not None else None
+    field = section.model_fields.get(name) if section is not None else None
+    if field is None or field.is_required():
+        return _ABSENT
+    return field.get_default(call_default_factory=True)
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -111,11 +111,12 @@ def _section(model: type[Section], location: Sequence[str | int]) -> type[Sectio
     """Return the section of the recipe at `location`."""
     for part in location:
         if isinstance(part, str):  # a number is a place in a list of sections
-            model = next(_sections(model.model_fields[part]))
+            model = next(sections_of(model.model_fields[part]))
     return model
 
 
-def _sections(field: FieldInfo) -> Iterator[type[Section]]:
+def sections_of(field: FieldInfo) -> Iterator[type[Section]]:
+    """Yield the sections that a field may hold."""
     choices = [field.annotation]
     for choice in choices:  # `list[Section] | None` is two deep
         choices += getattr(choice, "__args__", ())
@@ -127,5 +128,5 @@ def _words(section: type[Section], key: str) -> str:
     field = section.model_fields[key]
     words = [entry.words for entry in field.metadata if isinstance(entry, Expect)]
     return (
-        words[0] if words else f"a mapping with keys such as {', '.join(sorted(next(_sections(field)).model_fields))}"
+        words[0] if words else f"a mapping with keys such as {', '.join(sorted(next(sections_of(field)).model_fields))}"
     )

@@ -48,10 +48,20 @@ def compile_model(model: Any, rules: CompileRules) -> None:
     optimizer = made(lambda: _make("optimizers", rules.optimizer, "compile.optimizer"))
     loss = made(lambda: _loss(rules.loss, made))
     metrics = made(lambda: _metrics(rules.metrics, "compile.metrics", made))
+    weighted = made(lambda: _metrics(rules.weighted_metrics, "compile.weighted_metrics", made))
     if wrong:
         hints = dict.fromkeys(error.hint for error in wrong)
         raise _wrong("\n".join(error.message for error in wrong), "; ".join(hints)) from wrong[0]
-    model.compile(optimizer=optimizer, loss=loss, metrics=metrics or None)
+    model.compile(
+        optimizer=optimizer,
+        loss=loss,
+        loss_weights=rules.loss_weights,
+        metrics=metrics or None,
+        weighted_metrics=weighted or None,
+        steps_per_execution=rules.steps_per_execution,
+        jit_compile=rules.jit_compile or "auto",
+        run_eagerly=rules.run_eagerly,
+    )
 
 
 def _built(model: Any, spec: str) -> Any:

@@ -75,8 +75,17 @@ def _is_duration(value: Any) -> bool:
         return False
 
 
+def _are_weights(value: Any) -> bool:
+    numbers = list(value.values()) if isinstance(value, dict) else value
+    return isinstance(numbers, list) and bool(numbers) and all(map(_is_number, numbers))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _is_rate(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return _is_number(value) and value > 0
 
 
 def _optional(expect: Expect) -> Expect:
@@ -96,6 +105,8 @@ _FUNCTION = Expect(
 _ARGUMENTS = Expect("a mapping of argument names to values", lambda v: isinstance(v, dict) and all(map(_is_text, v)))
 _NAME = Expect("a name", _is_text)
 _LAYERS = Expect("a list of layer names", lambda value: isinstance(value, list) and all(map(_is_text, value)))
+_WEIGHTS = Expect("a list of numbers, or a mapping of outputs to numbers", _are_weights)
+_TRUTH = Expect("true or false", lambda value: isinstance(value, bool))
 _NAMED = Expect("a name, or one name with its arguments such as {adamw: {learning_rate: 0.001}}", _is_named)
 _LOSS = Expect("a name, one name with its arguments, or a mapping of outputs to those", _is_loss)
 _METRICS = Expect("a list of names, or a mapping of outputs to lists of names", _are_metrics)
@@ -167,17 +178,15 @@ class BatchRules(Section):
 class CompileRules(Section):
     """Arguments of `model.compile`."""
 
-    not_yet: ClassVar = (
-        "loss_weights",
-        "weighted_metrics",
-        "schedule",
-        "jit_compile",
-        "steps_per_execution",
-        "run_eagerly",
-    )
+    not_yet: ClassVar = ("schedule",)
     optimizer: Annotated[Named, _NAMED]
     loss: Annotated[Named | dict[str, Named], _LOSS]
+    loss_weights: Annotated[list[float] | dict[str, float] | None, _optional(_WEIGHTS)] = None
     metrics: Annotated[list[Named] | dict[str, list[Named]], _METRICS] = Field(default_factory=list)
+    weighted_metrics: Annotated[list[Named] | dict[str, list[Named]], _METRICS] = Field(default_factory=list)
+    steps_per_execution: Annotated[int, _COUNT] = 1
+    jit_compile: Annotated[bool, _TRUTH] = False
+    run_eagerly: Annotated[bool, _TRUTH] = False
 
 
 class CheckpointRules(Section):

@@ -257,13 +257,13 @@ class OwnerEngine:
             return keras.tree.map_structure(lambda *outputs: tf.concat(outputs, axis=0), *[p.outputs for p in parts])
 
     def _gradient(self, parts: list[Any], variable: keras.Variable) -> Any:
-        """Return the summed gradient on the variable's owner, in the variable's dtype; None where there is none."""
+        """Return the step's gradient on the variable's owner, in the variable's dtype; None where there is none."""
         if parts[0] is None:
             return None
         home = owner(variable)
         if isinstance(parts[0], tf.IndexedSlices):
             with tf.device(home):
-                return _sum_rows(parts)
+                return _join_rows(parts)
         dtype = parts[0].dtype
         wide = [tf.cast(part, tf.float32) if dtype in (tf.float16, tf.bfloat16) else part for part in parts]
         total = self._sum_slices(wide, home) if id(variable) in self._sliced else self._sum(wide, home)
@@ -325,12 +325,13 @@ def _barrier(tensor: Any) -> Any:
     return tf.ensure_shape(tensor, tensor.shape)
 
 
-def _sum_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """Return sparse gradients as one, the rows of each index summed in the order of the virtual replicas."""
+def _join_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """Return sparse gradients as one, rows in the order of the virtual replicas: as Keras gets them of a whole batch.
+
+    A row that comes twice stays twice, since Keras's optimizers square each by itself.
+    """
     values = tf.concat([part.values for part in parts], axis=0)
-    unique, position = tf.unique(tf.concat([part.indices for part in parts], axis=0))
-    summed = tf.math.unsorted_segment_sum(values, position, tf.shape(unique)[0])
-    return tf.IndexedSlices(summed, unique, parts[0].dense_shape)
+    return tf.IndexedSlices(values, tf.concat([part.indices for part in parts], axis=0), parts[0].dense_shape)
 
 
 def _variables_to_slice(variables: Sequence[keras.Variable], devices: int) -> set[int]:
