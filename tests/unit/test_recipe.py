@@ -51,6 +51,7 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
         "compile": None,
         "precision": "auto",
         "on_nonfinite": "raise",
+        "on_oom": "split",
         "loggers": [],
         "limits": {"max_time": None, "max_steps": None, "batches_per_epoch": None},
         "checkpoint": {"every": "1 epoch", "keep_last": 3},
@@ -75,7 +76,8 @@ def test_the_hash_depends_on_values_and_not_on_order_or_defaults_written_out(tmp
         ("batch: 3", "batch: expected a mapping, found 3"),
         ("bach: {global_size: 8}", "bach: unknown key; did you mean batch?"),
         ("batch: {size: 8}", "batch.size: unknown key; use one of: global_size, per_device, virtual_replicas"),
-        ("on_oom: split", "on_oom: not available in this version; use one of: batch, checkpoint,"),
+        ("callbacks: []", "callbacks: not available in this version; use one of: batch, checkpoint,"),
+        ("on_oom: halve", 'on_oom: expected split or raise, found "halve"'),
         (
             "precision: float16",
             'precision: expected one of auto, float32, mixed_bfloat16, mixed_float16, found "float16"',

@@ -36,7 +36,8 @@ class DevicePlan:
     """What each device does in every step, with one sentence for each choice.
 
     `blocks[d]` holds the virtual replicas that device d works through, one after another; an idle device has `()`.
-    A step that is not `divided` is the model's own, run whole on each device with its part of the rows.
+    A step that is not `divided` is the model's own, run whole on each device with its part of the rows. Devices that
+    work `in_turn` wait for each other, so that one memory holds the activations of one micro-batch.
     """
 
     devices: tuple[str, ...]
@@ -45,6 +46,7 @@ class DevicePlan:
     precision: Precision
     reasons: tuple[str, ...]
     divided: bool = True
+    in_turn: bool = False
 
 
 def choose_precision(requested: str, global_policy: str, capability: tuple[int, int] | None) -> Precision:
@@ -132,6 +134,12 @@ def split_rows(rows: int, parts: int) -> tuple[int, ...]:
     return tuple(size + (part < extra) for part in range(parts))
 
 
+def share_memory(plan: DevicePlan) -> bool:
+    """Tell whether several devices work at once in one memory: logical CPUs do, GPUs have memory of their own."""
+    busy = [device for device, block in zip(plan.devices, plan.blocks, strict=True) if block]
+    return not plan.in_turn and sum(short_name(device).startswith("CPU") for device in busy) > 1
+
+
 def describe(plan: DevicePlan, global_size: int | None = None) -> str:
     """Return `plan` as aligned lines for people; `global_size` (rows of a full batch) adds the rows of each device."""
     lines = ["device plan"]
@@ -183,7 +191,7 @@ def _why_devices(devices: Sequence[str], requested: int | str | None) -> str:
 
 def _why_replicas(v: int, *, chosen: bool) -> str:
     source = "as asked for" if chosen else "one for each device"
-    return f"V = {v} ({source}): this run can use at most {count(v, 'device')}, and V never changes by itself."
+    return f"V = {v} ({source}): this run can use at most {count(v, 'device')}, and V does not follow the devices."
 
 
 def _why_uneven(v: int, blocks: tuple[tuple[int, ...], ...]) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,13 @@ from anyrig.train.known_models import KnownModels
 from anyrig.train.limits import Limits
 from anyrig.train.loop import Loop, Position
 from anyrig.train.nonfinite import NonFinitePolicy
+from anyrig.train.outofmemory import OutOfMemoryPolicy, Remake
 from anyrig.train.passes import Logs, run_test
 from anyrig.train.phases import standing
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
+from anyrig.train.step.engine import Engine
 
 if TYPE_CHECKING:
     from anyrig.train.rig import Rig
@@ -55,6 +57,7 @@ class FitRequest:
     on_nonfinite: str
     limits: Limits
     phase: str | None
+    on_oom: str
     described: Mapping[str, Any]
 
     @property
@@ -82,6 +85,7 @@ def run_fit(
     source = stream.source
     engine = known.engine(model, source.sample(), asked_v)
     v = engine.plan.virtual_replicas if engine.plan.divided else None
+    tell = _teller(session, verbose=request.verbose)
     validation = request.validation(_asked_size(request, size)) if request.validation else None
     listed = request.listed
     callbacks = _callbacks(request, stream)
@@ -95,7 +99,13 @@ def run_fit(
         last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
         validation_freq=request.validation_freq,
-        nonfinite=NonFinitePolicy(choice=request.on_nonfinite, tell=_teller(session, verbose=request.verbose)),
+        nonfinite=NonFinitePolicy(choice=request.on_nonfinite, tell=tell),
+        memory=OutOfMemoryPolicy(
+            choice=request.on_oom,
+            remake=_remaker(known, model, source),
+            forks=list(progress.get("forks", [])),
+            tell=tell,
+        ),
     )
     if validation is not None:
         loop.validate = _validator(rig.stop, loop, validation, request.validation_steps)
@@ -104,7 +114,9 @@ def run_fit(
     saver = Saver(rig.stop, session, every, loop, listed, settled, request.limits)
     if session is not None:
         source.refuse_random_order(stream.number, stream.taken)
-        recipe = {**(request.recipe or _recipe_of_call(rig, known, request, size, v)), **deciding_callbacks(listed)}
+        started_v = next((fork["from"] for fork in progress.get("forks", [])), v)
+        described = request.recipe or _recipe_of_call(rig, known, request, size, started_v)
+        recipe = {**described, **deciding_callbacks(listed)}
         data = {**source.fingerprint(), "validation": validation.fingerprint() if validation else None}
         saver.open(identity(recipe, data, model, known.source(model)), allowed)
         saver.messages += [source.caution] if source.caution else []
@@ -117,6 +129,16 @@ def run_fit(
         saver.run()
     known.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
+
+
+def _remaker(known: KnownModels, model: keras.Model, source: Source) -> Remake:
+    def remake(virtual_replicas: int, *, in_turn: bool) -> Engine:
+        if in_turn:
+            known.take_turns(model)
+        with _metrics_held(model):  # binding a model that runs eagerly evaluates a few rows
+            return known.engine(model, source.sample(), virtual_replicas)
+
+    return remake
 
 
 def _teller(session: Session | None, *, verbose: int) -> Callable[..., None]:
@@ -200,7 +222,8 @@ def _asked_size(request: FitRequest, size: int | None) -> int | None:
 def _settle_batch(rig: Rig, request: FitRequest, progress: Mapping[str, Any]) -> tuple[int | None, int]:
     """Return global size and V: what the run was started with, else what was asked for, else from the devices."""
     stored_v, asked_v = progress.get("virtual_replicas"), request.batch.virtual_replicas
-    if stored_v is not None and asked_v not in (None, stored_v):
+    forked_from = [fork["from"] for fork in progress.get("forks", [])]  # for want of memory; the call stays as it was
+    if stored_v is not None and asked_v not in (None, stored_v, *forked_from):
         raise UsageError(
             "ANY-RUN-010",
             f"virtual_replicas: this run was started with {stored_v}, and {asked_v} was asked for; it never "
@@ -239,16 +262,20 @@ def _validator(stop: StopRequest, loop: Loop, source: Source, steps: int | None)
     """
 
     def validate() -> Logs:
-        held = [(v, to_array(v)) for v in loop.model.metrics_variables]
-        stream = Stream(source, steps, number=loop.position.epoch)
-        try:
-            with closing(stream):
-                return run_test(loop.engine, stream, loop.callbacks, stop)
-        finally:
-            for variable, value in held:
-                assign(variable, value)
+        with _metrics_held(loop.model), closing(Stream(source, steps, number=loop.position.epoch)) as stream:
+            return run_test(loop.engine, stream, loop.callbacks, stop)
 
     return validate
+
+
+@contextmanager
+def _metrics_held(model: keras.Model) -> Iterator[None]:
+    held = [(v, to_array(v)) for v in model.metrics_variables]
+    try:
+        yield
+    finally:
+        for variable, value in held:
+            assign(variable, value)
 
 
 def _recipe_of_call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import keras
 
@@ -38,6 +38,7 @@ class KnownModels:
         self._sources: WeakKeyDictionary[keras.Model, str] = WeakKeyDictionary()
         self._trained: WeakKeyDictionary[keras.Model, Position] = WeakKeyDictionary()
         self._compiled: WeakKeyDictionary[keras.Model, tuple[int, Any]] = WeakKeyDictionary()
+        self._in_turn: WeakSet[keras.Model] = WeakSet()
 
     def built(self, model: keras.Model, build_model: Callable[..., Any]) -> None:
         """Remember the code that built `model`."""
@@ -56,6 +57,10 @@ class KnownModels:
     def remember(self, model: keras.Model, earlier: Position, done: Position) -> None:
         """Add a call of fit to what `earlier` returns."""
         self._trained[model] = Position(step=earlier.step + done.step, epoch=earlier.epoch + done.epoch)
+
+    def take_turns(self, model: keras.Model) -> None:
+        """Let the devices work one after another on `model` from now on, because they share one memory."""
+        self._in_turn.add(model)
 
     def compiled_as(self, model: keras.Model, describe: Callable[[keras.Model], Any]) -> Any:
         """Return how `model` was compiled, as first seen: callbacks change the learning rate in its optimizer later."""
@@ -77,9 +82,9 @@ class KnownModels:
         else:
             if virtual_replicas is None and known:
                 virtual_replicas = next(iter(known.values()))[1].plan.virtual_replicas
-            plan = self._plan(virtual_replicas)
+            plan = replace(self._plan(virtual_replicas), in_turn=model in self._in_turn)
             self._bind(model, sample, plan, predict=predict)
-        now = (plan.virtual_replicas, *key(model))
+        now = (plan.virtual_replicas, plan.in_turn, *key(model))
         if predict not in known or known[predict][0] != now:
             plan = replace(plan, precision=precision_of(model, plan.precision))
             made = StrategyEngine(plan, model, self._seed) if whole else OwnerEngine(plan, model, self._seed)

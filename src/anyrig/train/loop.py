@@ -21,8 +21,10 @@ from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 from anyrig.report.reports import StepReport, notify
 from anyrig.train.nonfinite import GoBack, NonFinitePolicy
+from anyrig.train.outofmemory import OutOfMemoryPolicy, back_to_committed
 from anyrig.train.passes import Logs, ValidationStopped, executions, last_of, plain
 from anyrig.train.step.engine import Engine
+from anyrig.train.step.exhausted import OutOfMemory
 
 
 @dataclass(slots=True)
@@ -68,13 +70,14 @@ class Loop:
     position: Position
     history: dict[str, list[Any]]
     callbacks: keras.callbacks.CallbackList
+    memory: OutOfMemoryPolicy
     at_boundary: Callable[[Boundary], None] = lambda boundary: None
     validate: Callable[[], Logs] | None = None
     validation_freq: Any = 1
     earlier: Position = field(default_factory=Position)  # what the model was trained before, in calls of their own
     on_begin: Callable[[], None] = lambda: None
     nonfinite: NonFinitePolicy = field(default_factory=NonFinitePolicy)
-    go_back: Callable[[], None] = lambda: None  # to the newest committed state, with position and history
+    go_back: Callable[[GoBack], None] = lambda asked: None  # to the newest committed state, with position and history
     last_logs: Logs = field(default_factory=dict)
     _optimizer: Any = None
     _seen: LogsOfEpoch = field(default_factory=LogsOfEpoch)
@@ -95,8 +98,8 @@ class Loop:
             while self.position.epoch < self.epochs and (self.position.batch or not self._ends()):
                 try:
                     self._epoch()
-                except GoBack:
-                    self.go_back()
+                except GoBack as asked:
+                    self.go_back(asked)
         optimizer = self.model.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer) and self.position.epoch:
             optimizer.finalize_variable_values(self.model.trainable_weights)
@@ -172,9 +175,19 @@ class Loop:
                     hint="let the fit end, compile, and call fit again",
                 )
             place = (self.earlier.step + self.position.step, self.position.epoch, self.position.batch)
-            logs = self.nonfinite.train(self.engine, batch, *place)
+            logs = self._train(batch, place)
             self.position.step += 1
             self.position.batch += 1
             rows += count_rows(batch)
         self.position.rows += rows
         return rows, logs
+
+    def _train(self, batch: Batch, place: tuple[int, int, int]) -> Logs:
+        """Do one step, in smaller parts where memory is wanting; `place` is its step, epoch and batch."""
+        while True:
+            try:
+                return self.nonfinite.train(self.engine, batch, *place)
+            except OutOfMemory as found:
+                self.engine = self.memory.smaller(self.engine, batch, self.position.step, found)
+                if found.half_made:
+                    raise back_to_committed(self.position.step, found) from found

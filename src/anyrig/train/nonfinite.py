@@ -27,7 +27,11 @@ _SHOWN = 5
 
 
 class GoBack(Exception):
-    """The newest committed state is to be restored; the step that was broken off is among those left out now."""
+    """The newest committed state is to be restored; `otherwise` is the error if there is none."""
+
+    def __init__(self, otherwise: AnyrigError) -> None:
+        super().__init__(otherwise.message)
+        self.otherwise = otherwise
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +84,13 @@ class NonFinitePolicy:
         self.tell(
             f"{what}; going back to the newest checkpoint", kind="rollback", step=step + 1, left_out=self.left_out
         )
-        raise GoBack
+        raise GoBack(
+            AnyrigError(
+                "ANY-TRAIN-020",
+                "numbers that are not finite were met before the first checkpoint, so there is none to go back to",
+                hint='save more often, e.g. every="10 steps", or use on_nonfinite="skip"',
+            )
+        )
 
 
 def _error(what: str) -> AnyrigError:

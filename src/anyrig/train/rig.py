@@ -135,6 +135,7 @@ class Rig:
         on_nonfinite: str = "raise",
         limits: Limits | None = None,
         phase: str | None = None,
+        on_oom: str = "split",
         recipe: dict[str, Any] | None = None,
     ) -> keras.callbacks.History:
         """Train `model` for `epochs` epochs in all; arguments and result as in Keras's `fit`.
@@ -150,6 +151,8 @@ class Rig:
 
         A step whose loss, gradients or moved state are not finite is never made: `on_nonfinite` says whether to
         "raise", to "skip" it, or to go back to the newest checkpoint and do without its batch ("rollback").
+        A step for which memory is wanting is made with twice as many virtual replicas (`on_oom` "split"), at most three
+        times in a run, which changes the numbers from there on, is printed and recorded; or it ends the fit ("raise").
 
         With `phase` this fit is a named part of a run, of `epochs` epochs of its own: one that is over is not repeated,
         and one that begins takes the weights that the run has, with the model as it is compiled now.
@@ -178,6 +181,7 @@ class Rig:
             on_nonfinite=on_nonfinite,
             limits=limits or Limits(),
             phase=phase,
+            on_oom=on_oom,
             described=_described(
                 shuffle=shuffle,
                 validation_split=validation_split or None,

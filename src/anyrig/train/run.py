@@ -58,6 +58,7 @@ class Run:
         resume: str = "auto",
         allow_changes: Collection[str] = (),
         on_nonfinite: str = "raise",
+        on_oom: str = "split",
         fit: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
         init_from: str | os.PathLike[str] | None = None,
@@ -86,6 +87,7 @@ class Run:
         self._resume = resume
         self._allow_changes = allow_changes
         self._on_nonfinite = on_nonfinite
+        self._on_oom = on_oom
         self._further = dict(fit or {})
         self._limits = limits
         self._init_from = init_from
@@ -183,6 +185,7 @@ class Run:
             resume="auto" if phase is not self._phases[0] else self._resume,
             allow_changes=self._allow_changes,
             on_nonfinite=self._on_nonfinite,
+            on_oom=self._on_oom,
             limits=self._limits,
             recipe=self._recipe,
             **self._further,

@@ -15,7 +15,7 @@ import keras
 
 from anyrig import names
 from anyrig.environment import environment
-from anyrig.errors import AnyrigError, Stopped, UsageError
+from anyrig.errors import Stopped, UsageError
 from anyrig.positions import describe_position
 from anyrig.report.reports import RunReport, notify
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
@@ -30,6 +30,7 @@ from anyrig.train.every import Every
 from anyrig.train.identity import refuse_changes
 from anyrig.train.limits import Limits
 from anyrig.train.loop import Boundary, Loop, Position
+from anyrig.train.nonfinite import GoBack
 from anyrig.train.session import Session, not_finite
 from anyrig.train.signals import StopRequest
 
@@ -217,18 +218,16 @@ class Saver:
         restore_callbacks(self.callbacks, stored.progress["callbacks"], arrays)
         self.loop.model.stop_training = stored.progress["stop_training"]
 
-    def _go_back(self) -> None:
+    def _go_back(self, asked: GoBack) -> None:
         """Put the newest committed state in place: variables, callbacks, position and history."""
-        assert self.session is not None
+        if self.session is None:
+            raise asked.otherwise from asked
         self.session.stored, _ = newest_sound(self.session.checkpoints)
         if self.session.stored is None:
-            raise AnyrigError(
-                "ANY-TRAIN-020",
-                "numbers that are not finite were met before the first checkpoint, so there is none to go back to",
-                hint='save more often, e.g. every="10 steps", or use on_nonfinite="skip"',
-            )
+            raise asked.otherwise from asked
         loop, progress = self.loop, self.session.progress
         loop.position = Position(**progress["position"])
+        loop.memory.went_back(loop.position.step)
         loop.stream.go_to(**progress["stream"])
         loop.history, loop.last_logs = progress["history"], progress["metrics"]
         for callback in loop.callbacks.callbacks:
@@ -264,7 +263,9 @@ class Saver:
                 "metrics": loop.last_logs,
                 "history": loop.history,
                 "callbacks": states.json,
+                "forks": loop.memory.forks,
                 **self.settled,
+                "virtual_replicas": loop.engine.plan.virtual_replicas if loop.engine.plan.divided else None,
             },
             documents=captured.documents,
             assets=captured.assets,

@@ -13,7 +13,7 @@ from anyrig.train.recipe.errors import Section, sections_of
 from anyrig.train.recipe.schema import Recipe
 
 # They are no part of the numbers already made, or are over: how long to go on, what to keep, and who is told.
-FREE = ("epochs", "phases", "init_from", "checkpoint", "limits", "loggers", "on_nonfinite")
+FREE = ("epochs", "phases", "init_from", "checkpoint", "limits", "loggers", "on_nonfinite", "on_oom")
 _ABSENT = object()
 
 

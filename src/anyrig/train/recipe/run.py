@@ -65,6 +65,7 @@ def run_from_recipe(
         allow_changes=allow_changes,
         resume=resume,
         on_nonfinite=recipe.on_nonfinite,
+        on_oom=recipe.on_oom,
     )
 
 

@@ -224,7 +224,6 @@ class Recipe(Section):
     """A whole run. `base_dir` is the folder of the recipe file, from which its paths start."""
 
     not_yet: ClassVar = (
-        "on_oom",
         "callbacks",
         "strategy",
         "reduction",
@@ -242,6 +241,7 @@ class Recipe(Section):
     on_nonfinite: Annotated[str, Expect("raise, skip or rollback", lambda v: v in ("raise", "skip", "rollback"))] = (
         "raise"
     )
+    on_oom: Annotated[str, Expect("split or raise", lambda v: v in ("split", "raise"))] = "split"
     loggers: Annotated[list[str], Expect(f"a list of any of {', '.join(SINKS)}", _are_loggers)] = Field(
         default_factory=list
     )

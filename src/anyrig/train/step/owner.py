@@ -12,6 +12,7 @@ every addition, since grappler would otherwise rewrite a tree of additions into 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,8 +25,9 @@ from anyrig.data.source import Batch
 from anyrig.state.seeds import seed_generators
 from anyrig.state.values import to_array
 from anyrig.state.walk import model_variables
-from anyrig.topology.plan import DevicePlan
+from anyrig.topology.plan import DevicePlan, share_memory
 from anyrig.train.step import seeds, xla
+from anyrig.train.step.exhausted import exhaustion
 from anyrig.train.step.finite import FiniteCheck
 from anyrig.train.step.losses import CountsNeeded, Share, share_of
 from anyrig.train.step.microbatch import MicroBatch, Parts, Predicted, Values
@@ -51,13 +53,18 @@ class OwnerEngine:
         self._sliced = _variables_to_slice(self.micro.trainable, len(plan.devices))
         self._functions: dict[Any, Callable[..., Any]] = {}
         self._open: list[tuple[int | None, ...]] = []
+        self._micro_batches: dict[Any, Callable[..., Any]] = {}  # those of each step, outside of it
         self._xla = xla.asked_for(model)
         self._check: FiniteCheck | None = None  # made when a training step is traced first
+        with tf.device(_HOST):
+            self._updates_begun = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._updates_made = 0
 
     def read_seeds(self) -> None:
         """Take each generator's own seed from the model as it is now; to be called after weights were loaded."""
         own = [(path, int(to_array(generator.state)[0])) for path, generator in self._generators]
         self.own_seeds = [*own, (seeds.GLOBAL_GENERATOR, 0)]
+        self._updates_made = int(self._updates_begun.numpy())  # whatever broke off an earlier fit is over
 
     def expect(self, sample: Batch) -> None:
         """Take from a batch, or specifications of one, which sizes besides the rows change from batch to batch.
@@ -70,10 +77,14 @@ class OwnerEngine:
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do training step number `step` on one global batch; return Keras's logs so far in this epoch.
 
-        Raises NotFinite, with every variable as it was, if the loss or what the step would assign from is not finite.
+        Raises NotFinite, with every variable as it was, if the loss or what the step would assign from is not finite;
+        OutOfMemory, which tells whether they are as they were, for want of memory.
         """
         try:
-            return self._run(self._train_step, self.micro.train, batch, step)
+            with exhaustion(self._half_made):
+                logs: dict[str, Any] = self._run(self._train_step, self.micro.train, batch, step)
+            self._updates_made += 1
+            return logs
         except tf.errors.InvalidArgumentError as error:
             found = self._check.explain(error) if self._check is not None else None
             if found is None:
@@ -98,12 +109,25 @@ class OwnerEngine:
         shape = keras.tree.map_structure(lambda leaf: leaf is not None, batch)
         key = (step_function.__name__, filled, repr(shape), tuple(specs))
         if key not in self._functions:
-            self._functions[key] = self._trace(step_function, work, filled, shape, specs)
+            self._functions[key], self._micro_batches[key] = self._trace(step_function, work, filled, shape, specs)
         keys = seeds.keys(self.seed, self.own_seeds, step, self.plan.virtual_replicas)
         with xla.told_by_name(compiled=self._xla):
-            return self._functions[key](leaves, keys)
+            try:
+                return self._functions[key](leaves, keys)
+            except tf.errors.CancelledError:
+                # A device that fails inside a micro-batch cancels the others, and of that alone TensorFlow tells. A
+                # micro-batch changes no variable, so it can be done again by itself, where it raises what was wrong.
+                self._micro_batches[key](leaves, keys)
+                if self._half_made() or not share_memory(self.plan):
+                    raise
+                raise MemoryError("each micro-batch fits into memory by itself, but not beside the others") from None
+
+    def _half_made(self) -> bool:
+        return int(self._updates_begun.numpy()) > self._updates_made
 
     def _trace(self, step_function: Any, work: Any, filled: int, shape: Any, specs: list[tf.TensorSpec]) -> Any:
+        """Return the step as a function of leaves and keys, and one that does its micro-batches alone."""
+
         @tf.function(autograph=False, experimental_attributes={"_noinline": True}, jit_compile=self._xla or None)
         def micro(values: Values, keys: tf.Tensor, leaves: list[tf.Tensor], share: Share) -> Any:
             result = work(values, keys, _pack(shape, leaves), share)
@@ -115,7 +139,8 @@ class OwnerEngine:
             return self.micro.count(values, keys, _pack(shape, leaves), training=work == self.micro.train)
 
         if self.model.run_eagerly:
-            return self._eager(micro.python_function, count.python_function, step_function, filled)
+            line_by_line = functools.partial(self._parts, micro.python_function, count.python_function, filled)
+            return self._eager(line_by_line, step_function), line_by_line
         key_spec = tf.TensorSpec((self.plan.virtual_replicas, len(self._generators) + 1, 2), tf.int64)
 
         @tf.function(autograph=False, input_signature=[specs, key_spec])
@@ -124,28 +149,28 @@ class OwnerEngine:
             return step_function(parts, rows)
 
         try:
-            return step.get_concrete_function()
+            return step.get_concrete_function(), functools.partial(self._parts, micro, count, filled)
         except CountsNeeded:  # traced by functions of its own: a second attempt of these may not make variables
             self.micro.counts_first = True
             return self._trace(step_function, work, filled, shape, specs)
 
-    def _eager(self, micro: Any, count: Any, step_function: Any, filled: int) -> Any:
+    def _eager(self, line_by_line: Callable[..., Any], step_function: Any) -> Any:
         """Return a step whose micro-batches run line by line, for debuggers and prints; only the update is traced."""
         finish = tf.function(step_function, autograph=False)
 
-        def step(arrays: list[Any], keys: tf.Tensor) -> Any:
-            leaves = [tf.convert_to_tensor(array) for array in arrays]
+        def step(leaves: list[Any], keys: Any) -> Any:
             try:
-                parts, rows = self._parts(micro, count, filled, leaves, tf.convert_to_tensor(keys))
+                parts, rows = line_by_line(leaves, keys)
             except CountsNeeded:
                 self.micro.counts_first = True
-                parts, rows = self._parts(micro, count, filled, leaves, tf.convert_to_tensor(keys))
+                parts, rows = line_by_line(leaves, keys)
             return finish(parts, rows)
 
         return step
 
-    def _parts(self, micro: Any, count: Any, filled: int, leaves: list[tf.Tensor], keys: tf.Tensor) -> Any:
+    def _parts(self, micro: Any, count: Any, filled: int, arrays: list[Any], keys: Any) -> Any:
         """Return the parts of every non-empty virtual replica, and the number of rows of all."""
+        leaves, keys = [tf.convert_to_tensor(array) for array in arrays], tf.convert_to_tensor(keys)
         given, rows = self._given(filled, leaves, keys), tf.shape(leaves[0])[0]
         counts = self._on_devices(count, given) if self.micro.counts_first else [[]] * filled
         shares = self._shares(rows, counts)
@@ -159,11 +184,12 @@ class OwnerEngine:
 
     def _on_devices(self, function: Any, given: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return what `function` makes of what each non-empty virtual replica is given, computed on its device."""
-        parts = []
+        parts: list[Any] = []
+        before: list[tf.Tensor] = []
         for device, block in zip(self.plan.devices, self.plan.blocks, strict=True):
-            with tf.device(device):
+            before = before if self.plan.in_turn else []
+            with tf.device(device), tf.control_dependencies(before):
                 values = self._read_variables()
-                before: list[tf.Tensor] = []
                 for v in (v for v in block if v < len(given)):
                     # One micro-batch after another: a device never holds the activations of two.
                     with tf.control_dependencies(before):
@@ -194,7 +220,11 @@ class OwnerEngine:
             for i, variable in enumerate(self.micro.trainable)
         ]
         moved = self._merged(parts)
-        with tf.control_dependencies([self._require_finite(parts, gradients, moved)]):
+        # All micro-batches are done before anything is assigned: one for which memory is wanting changes nothing.
+        made = [self._require_finite(parts, gradients, moved), *(g for g in gradients if g is not None)]
+        with tf.control_dependencies(made):
+            begun = self._updates_begun.assign_add(1, read_value=False)
+        with tf.control_dependencies([begun]):
             self._assign_moved(moved)
             with tf.compat.v1.device(follow_largest_input):
                 if self.micro.trainable:

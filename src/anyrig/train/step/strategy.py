@@ -28,6 +28,7 @@ from anyrig.state.values import summed_copies, to_array
 from anyrig.topology.plan import DevicePlan, count, split_rows
 from anyrig.train.step import seeds
 from anyrig.train.step.binding import require_compiled
+from anyrig.train.step.exhausted import exhaustion
 from anyrig.train.step.seeds import GLOBAL_GENERATOR
 
 
@@ -71,7 +72,7 @@ class StrategyEngine:
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
         """Do the model's own training step number `step` on one global batch; return its logs."""
         self.model.make_train_function()
-        with self._keyed(step):
+        with exhaustion(lambda: True), self._keyed(step):
             logs: dict[str, Any] = self.model.train_function(iter([self._shares(batch)]))
         if self._strategy.num_replicas_in_sync > 1:
             self._settle()
