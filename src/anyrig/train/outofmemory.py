@@ -59,7 +59,7 @@ class OutOfMemoryPolicy:
         """
         plan, where = engine.plan, f"out of memory at step {step + 1:,}"
         if why := self._why_not(plan, count_rows(batch)):
-            raise _error("ANY-TRAIN-041", f"{where} ({found}): {why}", found)
+            raise AnyrigError("ANY-TRAIN-041", f"{where} ({found}): {why}", hint=_hint(found))
         if share_memory(plan):
             self.tell(
                 f"{where}: the devices share one memory, so they work in turn from here on; the numbers are the same",
@@ -93,7 +93,7 @@ class OutOfMemoryPolicy:
             engine = self.remake(2 * v, in_turn=plan.in_turn)
         except UsageError as error:
             why = f"the model cannot be divided into V = {2 * v}: {error.message}"
-            raise _error("ANY-TRAIN-041", f"{where} ({found}): {why}", found) from error
+            raise AnyrigError("ANY-TRAIN-041", f"{where} ({found}): {why}", hint=_hint(found)) from error
         self.forks.append({"step": step + 1, "from": v, "to": 2 * v})
         self.tell(
             f"{where}: V {v} -> {2 * v}, the numbers from here on are those of V = {2 * v}",
@@ -107,12 +107,15 @@ class OutOfMemoryPolicy:
 
 def back_to_committed(step: int, found: OutOfMemory) -> GoBack:
     """Return what to raise when the update of step number `step` (from 0) was half made."""
-    what = f"out of memory at step {step + 1:,} ({found}) in the middle of its update, and there is no checkpoint"
-    return GoBack(_error("ANY-TRAIN-042", f"{what} to go back to: the model in memory is of no use", found))
+    what = (
+        f"out of memory at step {step + 1:,} ({found}) in the middle of its update, and there is no checkpoint to go "
+        "back to: the model in memory is of no use"
+    )
+    return GoBack(AnyrigError("ANY-TRAIN-042", what, hint=_hint(found)))
 
 
-def _error(code: str, what: str, found: OutOfMemory) -> AnyrigError:
+def _hint(found: OutOfMemory) -> str:
     hint = "take a smaller global batch, a lower precision (mixed_bfloat16), a smaller model, or more devices"
     if found.half_made:
         hint += "; the update of this step was half made, so go on from the newest checkpoint, not from this model"
-    return AnyrigError(code, what, hint=hint)
+    return hint
