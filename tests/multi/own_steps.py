@@ -168,6 +168,12 @@ found["predict"] = float(np.abs(rig.predict(model, X, verbose=0) - 2 * np.asarra
 found["statistics_agree"] = all(
     np.array_equal(*parts) for v in model.variables if len(parts := getattr(v.value, "values", ())) == 2
 )
+poisoned = X.copy()
+poisoned[40] = np.nan
+try:
+    rig.fit(rig.build(denoiser), poisoned, batch_size=SIZE, shuffle=False, verbose=0, on_nonfinite="skip")
+except AnyrigError as error:
+    found["not_finite"] = str(error)
 if DEVICES == 1:
     keras.utils.set_random_seed(0)
     theirs = denoiser()

@@ -53,6 +53,14 @@ def test_logs_and_predictions_are_those_of_the_models_own_steps(found: Any, devi
     assert found[devices]["predict"] < 1e-6
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_log_that_is_not_finite_ends_the_run_with_step_and_row(found: Any, devices: int) -> None:
+    assert (
+        "step 3 (epoch 1, batch 3): error in the logs is not finite; x is not finite in row"
+        in (found[devices]["not_finite"])
+    )
+
+
 def test_a_batch_with_fewer_rows_than_devices_is_refused_b112(found: Any) -> None:
     assert found[2]["refused"] == "ANY-TRAIN-030"
 

@@ -63,12 +63,12 @@ class NonFinitePolicy:
         except NotFinite as found:
             where = f"step {step + 1:,} (epoch {epoch + 1}, batch {index + 1})"
             what = _describe(found, batch, engine.plan.virtual_replicas)
-            self._decide(engine.model, step, f"{where}: {what}")
+            self._decide(engine.model, step, f"{where}: {what}", updated=found.updated)
         return dict(engine.model.get_metrics_result())
 
-    def _decide(self, model: keras.Model, step: int, what: str) -> None:
-        if self.choice == "raise":
-            raise _error(what)
+    def _decide(self, model: keras.Model, step: int, what: str, *, updated: bool) -> None:
+        if self.choice == "raise" or (updated and self.choice == "skip"):
+            raise _error(what, updated=updated)
         weights = _not_finite_weights(model)
         if self.choice == "skip":
             if weights:
@@ -93,12 +93,14 @@ class NonFinitePolicy:
         )
 
 
-def _error(what: str) -> AnyrigError:
+def _error(what: str, *, updated: bool = False) -> AnyrigError:
+    made = "the model's own step has changed it already" if updated else "the update was not made"
+    leaves_out = 'on_nonfinite="rollback"' if updated else 'on_nonfinite="skip"'
     return AnyrigError(
         "ANY-TRAIN-017",
-        f"{what}; the update was not made, and no such state is saved",
+        f"{what}; {made}, and no such state is saved",
         hint="look at these rows, lower the learning rate or clip gradients (clipnorm=1.0); "
-        'on_nonfinite="skip" leaves such steps out',
+        f"{leaves_out} leaves such steps out",
     )
 
 

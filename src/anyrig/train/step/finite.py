@@ -18,16 +18,17 @@ _CONCISE = 2  # DebugNumericSummaryV2's mode CURT_HEALTH: (id, 1 if any element 
 
 
 class NotFinite(Exception):
-    """A training step was broken off before its update.
+    """A training step was broken off before its update, or (`updated`) found out after a step of the model's own.
 
     `tensors` names the gradients and the moved state that are not finite, `replicas` the virtual replicas whose loss is
     not.
     """
 
-    def __init__(self, tensors: Sequence[str], replicas: Sequence[int]) -> None:
+    def __init__(self, tensors: Sequence[str], replicas: Sequence[int] = (), *, updated: bool = False) -> None:
         super().__init__(*tensors, *replicas)
         self.tensors = tuple(tensors)
         self.replicas = tuple(replicas)
+        self.updated = updated
 
 
 class FiniteCheck:

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
@@ -29,6 +30,7 @@ from anyrig.topology.plan import DevicePlan, count, split_rows
 from anyrig.train.step import seeds
 from anyrig.train.step.binding import require_compiled
 from anyrig.train.step.exhausted import exhaustion
+from anyrig.train.step.finite import NotFinite
 from anyrig.train.step.seeds import GLOBAL_GENERATOR
 
 
@@ -70,12 +72,18 @@ class StrategyEngine:
         self._own_states = [to_array(state) for state in self._states]
 
     def train(self, batch: Batch, step: int) -> dict[str, Any]:
-        """Do the model's own training step number `step` on one global batch; return its logs."""
+        """Do the model's own training step number `step` on one global batch; return its logs.
+
+        Raises NotFinite, with the step done, if one of them is not finite.
+        """
         self.model.make_train_function()
         with exhaustion(lambda: True), self._keyed(step):
             logs: dict[str, Any] = self.model.train_function(iter([self._shares(batch)]))
         if self._strategy.num_replicas_in_sync > 1:
             self._settle()
+        bad = [name for name, value in logs.items() if not np.isfinite(keras.tree.flatten(value)).all()]
+        if bad:
+            raise NotFinite([f"{name} in the logs" for name in bad], updated=True)
         return logs
 
     def test(self, batch: Batch, index: int) -> dict[str, Any]:
