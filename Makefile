@@ -27,6 +27,9 @@ test-full: $(READY)  ## run the tests with the whole of every matrix
 tables: $(READY)  ## measure the tables of docs/ anew (an hour); PARTS="same-numbers keras-parity applications" some
 	@$(BIN)/python tests/multi/zoo_tables.py $(PARTS)
 
+bench-train: $(READY)  ## rows per second against Keras's fit, side by side; some minutes
+	@$(BIN)/python bench/train.py
+
 lint: $(READY)  ## check style, types and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

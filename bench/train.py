@@ -182,19 +182,31 @@ def hand_written(model: Any, size: int) -> Callable[[Any, Any], float]:
 
 
 class Server:
-    """A subject's process."""
+    """A subject's process, which is started anew if it dies: TensorFlow's MirroredStrategy does now and then."""
 
     def __init__(self, subject: str, task: str) -> None:
-        command = [sys.executable, __file__, "--serve", subject, task]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.command = [sys.executable, __file__, "--serve", subject, task]
+        self.died = 0
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, steps: int) -> tuple[float, int]:
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        seconds, peak = json.loads(self.process.stdout.readline())
-        return seconds, peak
+        answer = self.process.stdout.readline()
+        if answer:
+            seconds, peak = json.loads(answer)
+            return seconds, peak
+        self.died += 1
+        if self.died > 3:
+            raise RuntimeError(f"{self.command[-2]} died {self.died} times")
+        self.start()
+        self.ask(steps)  # traces
+        return self.ask(steps)
 
     def end(self) -> None:
         assert self.process.stdin
@@ -217,6 +229,8 @@ def measure(name: str, rounds: int) -> dict[str, dict[str, Any]]:
     finally:
         for server in servers.values():
             server.end()
+    for subject, server in servers.items():
+        found[subject]["died"] = server.died
     for subject, result in found.items():
         result["rows_per_second"] = TASKS[name].rows * SUBJECTS[subject].part / statistics.median(result["seconds"])
     return found
@@ -277,12 +291,13 @@ def main() -> None:
         found = measure(name, given.rounds)
         compared = ratios(found, gradient_bytes(name))
         report[name] = {"subjects": found, "ratios": {what: round(ratio, 3) for what, ratio, _ in compared}}
-        print(f"\n{name}, {TASKS[name].rows} rows a step")
+        print(f"\n{name}, {TASKS[name].rows} rows a step", flush=True)
         for subject, result in found.items():
+            died = f", died {result['died']} times" if result["died"] else ""
             print(
                 f"  {subject:<40} {statistics.median(result['seconds']) * 1000:>8.1f} ms/step "
                 f"{result['rows_per_second']:>9.1f} rows/s {result['peak_bytes'] / 2**20:>7.0f} MiB, "
-                f"first step {result['first_step']:.1f} s"
+                f"first step {result['first_step']:.1f} s{died}"
             )
         for what, ratio, goal in compared:
             print(f"  {what:<50} {ratio:>6.2f}  {goal and f'goal {goal}'}{'' if reached(ratio, goal) else ': missed'}")

@@ -107,7 +107,8 @@ def test_what_differs_is_measured(reports: dict[str, Report]) -> None:
     assert total.largest is not None
     assert 0.1 < total.largest < 100
     assert tensors["metrics/loss/total"] == Tensor(name="metrics/loss/total")
-    assert all(tensor.largest for tensor in reports["data"].differing)
+    # Data without a seed is other data in the run that measures, where one tensor or another may happen to be equal.
+    assert any(tensor.largest for tensor in reports["data"].differing)
 
 
 def test_an_error_of_fit_is_the_verdict(reports: dict[str, Report]) -> None:
