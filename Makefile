@@ -9,7 +9,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 # Two processes, each with whole files: importing TensorFlow and tracing use one core.
 IN_PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo test test-full tables lint help
+.PHONY: demo test test-full tables bench-train lint help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
