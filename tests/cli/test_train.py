@@ -166,6 +166,7 @@ def test_plan_and_dry_run_show_the_same(refused: Several) -> None:
         "3 steps per epoch, 6 in 2 epochs",
         "every 1 epoch",
         "optimizer          Adam",
+        "memory\n  CPU:0              about ",
     ):
         assert text in out
 
