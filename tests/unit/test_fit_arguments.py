@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 import anyrig
 from anyrig.errors import UsageError
+from anyrig.store.commit import committed_steps
 from anyrig.train.rig import Rig
 
 layers = keras.layers
@@ -375,6 +377,9 @@ REFUSED: dict[str, tuple[Arguments, str, str]] = {
         "ANY-DATA-015",
         "several",
     ),
+    "class weights from JSON": ({"x": X, "y": Y, "class_weight": {"0": 2}}, "ANY-DATA-015", "'0' is not the number"),
+    "half a step": ({"x": X, "y": Y, "steps_per_epoch": 2.5}, "ANY-RUN-039", "2.5"),
+    "no step": ({"x": X, "y": Y, "steps_per_epoch": 0}, "ANY-RUN-039", "1 or more"),
     "other weights": ({"x": X, "y": [Y, Y], "sample_weight": [WEIGHT]}, "ANY-DATA-016", "structure"),
     "weights a step": ({"x": X, "y": [Y, Y], "sample_weight": X}, "ANY-DATA-016", r"\(22, 4\)"),
     "a split of a dataset": ({"x": dataset(), "validation_split": 0.5}, "ANY-DATA-011", "needs arrays"),
@@ -395,6 +400,13 @@ def test_what_cannot_be_used_is_refused_by_name(case: str, pair: Any) -> None:
     with pytest.raises(UsageError, match=words) as refused:
         rig.fit(model, **given, verbose=0)
     assert refused.value.code == code
+
+
+def test_counts_may_be_numpys(tmp_path: Path) -> None:
+    rig = Rig(1)
+    counts = {"epochs": np.int64(1), "steps_per_epoch": np.int64(2)}
+    rig.fit(rig.build(build), X, Y, **counts, callbacks=[anyrig.Checkpoint(tmp_path / "run")], verbose=0)
+    assert committed_steps(tmp_path / "run" / "checkpoints") == [2]
 
 
 def test_nothing_to_predict_or_evaluate_is_an_error(pair: Any) -> None:

@@ -121,6 +121,17 @@ def test_compiling_anew_in_a_callback_is_refused() -> None:
     again = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: model.compile("sgd", "mse"))
     with pytest.raises(AnyrigError, match="compiled anew"):
         rig.fit(model, X, Y, batch=rule(1), epochs=2, callbacks=[again], verbose=0)
+    other_loss = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: model.compile(model.optimizer, "mae"))
+    with pytest.raises(AnyrigError, match="compiled anew"):
+        rig.fit(model, X, Y, batch=rule(1), epochs=2, callbacks=[other_loss], verbose=0)
+
+
+def test_freezing_a_layer_in_a_callback_is_refused() -> None:
+    rig = Rig(1)
+    model = rig.build(single())
+    freeze = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: setattr(model.layers[-1], "trainable", False))
+    with pytest.raises(AnyrigError, match="frozen"):
+        rig.fit(model, X, Y, batch=rule(1), epochs=2, callbacks=[freeze], verbose=0)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import anyrig
 from anyrig.errors import AnyrigError
 from anyrig.train.rig import Rig
+from anyrig.train.step.losses import share_of
 
 layers, losses = keras.layers, keras.losses
 GENERATOR = np.random.default_rng(0)
@@ -178,3 +180,8 @@ def test_a_loss_for_each_row_is_refused_also_when_declared() -> None:
 def test_an_unknown_rule_is_refused() -> None:
     with pytest.raises(AnyrigError, match="unknown rule 'first'"):
         anyrig.loss_rule(one_number, "first")  # type: ignore[arg-type]
+
+
+def test_shares_are_exact_enough_for_float64() -> None:
+    share = share_of(1, 3, [tf.constant(2.0, tf.float64)], [tf.constant(7.0, tf.float64)])
+    assert (float(share.rows), float(share.counts[0])) == (1 / 3, 2 / 7)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +149,85 @@ def test_epochs_beside_phases_and_doubled_names_are_refused(tmp_path: Path) -> N
         make(tmp_path / "run", epochs=3)
     with pytest.raises(UsageError, match="ANY-RUN-034"):
         make(tmp_path / "run", phases=[HEAD, HEAD])
+
+
+@pytest.mark.parametrize(
+    "given", [{"epochs": 1.5}, {"epochs": -1}, {"epochs": 1, "learning_rate": -1.0}, {"epochs": 1, "freeze": "body"}]
+)
+def test_a_phase_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="ANY-RUN-034"):
+        anyrig.Phase(name="a", **given)
+
+
+def test_a_run_of_phases_does_not_go_on_without_one(whole: anyrig.Run) -> None:
+    with pytest.raises(UsageError, match=r"(?s)made of phases \(head, fine\).*ANY-RUN-033"):
+        make(whole.directory, phases=(), epochs=9).train(verbose=0)
+
+
+def test_a_rollback_stays_within_its_phase(tmp_path: Path) -> None:
+    """The checkpoint before holds the state of another optimizer."""
+    make(tmp_path / "run", phases=[HEAD], on_nonfinite="rollback").train(verbose=0)
+    bad = np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
+    run = make(tmp_path / "run", on_nonfinite="rollback", train=(bad, Y), allow_changes=["data"])
+    with pytest.raises(AnyrigError, match=r"(?s)before the first checkpoint.*ANY-TRAIN-020"):
+        run.train(verbose=0)
+
+
+def test_phases_of_a_loss_scale_optimizer(tmp_path: Path) -> None:
+    def scaled() -> keras.Model:
+        model = build()
+        model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)), "mse")
+        return model
+
+    run = make(tmp_path / "run", limits=anyrig.Limits(batches_per_epoch=1))
+    run._build_model = scaled
+    run.train(verbose=0)
+    assert type(run.model.optimizer) is keras.optimizers.LossScaleOptimizer
+    assert float(run.model.optimizer.inner_optimizer.learning_rate) == np.float32(0.003)
+
+
+class OwnCompile(keras.Sequential):
+    def compile(self, player: Any) -> None:
+        super().compile(player, "mse")
+
+
+def test_a_model_that_cannot_be_compiled_for_each_phase_is_refused(tmp_path: Path) -> None:
+    run = make(tmp_path / "run")
+    run._build_model = lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)])
+    with pytest.raises(UsageError, match="ANY-TRAIN-007"):
+        run.train(verbose=0)
+
+    def own() -> keras.Model:
+        model = OwnCompile([keras.Input((6,)), layers.Dense(1)])
+        model.compile("sgd")
+        return model
+
+    run = make(tmp_path / "run")
+    run._build_model = own
+    with pytest.raises(UsageError, match="ANY-RUN-038"):
+        run.train(verbose=0)
+
+
+def test_a_signal_at_the_end_of_a_phase_stops_the_next(whole: anyrig.Run, tmp_path: Path) -> None:
+    class AtEnd(keras.callbacks.Callback):
+        def on_train_end(self, logs: Any = None) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped, match=r"SIGTERM.* at step 11,"):
+        make(tmp_path / "run", callbacks=[AtEnd()]).train(verbose=0)
+    run = make(tmp_path / "run")
+    run.train(verbose=0)
+    assert digest(run) == digest(whole)
+
+
+def test_all_phases_together_have_the_time_of_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))  # a second each time it is asked
+    with pytest.raises(Stopped, match=r"limits.max_time \(14\)"):
+        make(tmp_path / "run", limits=anyrig.Limits(max_time=14)).train(verbose=0)
+    stored, _ = newest_sound(tmp_path / "run" / "checkpoints")
+    assert stored is not None
+    assert stored.progress["phases"][-1]["name"] == "fine"
 
 
 def test_a_limit_of_steps_saves_and_ends_and_goes_on_when_raised(

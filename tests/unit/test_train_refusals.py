@@ -57,6 +57,14 @@ class Average(layers.Layer):
         return inputs
 
 
+class Samples(layers.Layer):
+    """Draws negative classes, as sampled losses do."""
+
+    def call(self, inputs: Any) -> Any:
+        drawn = tf.random.log_uniform_candidate_sampler(tf.zeros((1, 1), tf.int64), 1, 3, True, 50)
+        return inputs + tf.cast(drawn.sampled_candidates[0], inputs.dtype)
+
+
 class Writes(layers.Layer):
     """Writes a variable that Keras does not manage."""
 
@@ -167,6 +175,7 @@ AT_ANY_V = {
     "stateful": (stateful, "ANY-TRAIN-005", "stateful=True"),
     "tf.Variable": (with_layer(Writes), "ANY-TRAIN-006", "tf.Variable"),
     "no key": (with_layer(Random), "ANY-TRAIN-006", "without a key"),
+    "sampler": (with_layer(Samples), "ANY-TRAIN-006", "without a key"),
     "python": (with_layer(Python), "ANY-TRAIN-006", "Python"),
     "hidden generator": (with_layer(Hidden), "ANY-TRAIN-014", "seed_generator"),
     "not compiled": (lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)]), "ANY-TRAIN-007", "compile"),

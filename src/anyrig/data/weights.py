@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ class WeightedSource:
 
     def __init__(self, source: Source, class_weight: Mapping[int, float]) -> None:
         self._source = source
+        _refuse_other_keys(class_weight)
         self._class_weight = dict(class_weight)
         self.once = source.once
         self.endless = source.endless
@@ -74,6 +76,16 @@ def check_sample_weight(y: Any, sample_weight: Any) -> None:
             "ANY-DATA-016",
             f"y has several outputs and sample_weight is one array of shape {tuple(sample_weight.shape)}",
             hint="give one number a row, or one array of weights for each output in y",
+        )
+
+
+def _refuse_other_keys(class_weight: Mapping[Any, float]) -> None:
+    wrong = [key for key in class_weight if not isinstance(key, Real) or float(key) % 1]
+    if wrong:
+        raise UsageError(
+            "ANY-DATA-015",
+            f"class_weight cannot be used: {wrong[0]!r} is not the number of a class",
+            hint="give whole numbers as keys: {int(key): weight for key, weight in class_weight.items()}",
         )
 
 

@@ -174,6 +174,13 @@ def _flat(callbacks: Any) -> list[Any]:
 def _phases(request: FitRequest, progress: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the phases of the run, that of this fit last; None if this one is over already."""
     stored = list(progress.get("phases", []))
+    if request.phase is None and stored and all(phase["name"] is not None for phase in stored):
+        raise UsageError(
+            "ANY-RUN-033",
+            f"this run is made of phases ({', '.join(phase['name'] for phase in stored)}), and a fit without one was "
+            "asked for",
+            hint="say which phase it is, or give another run directory",
+        )
     where = standing(stored, request.phase)
     if where == "is over":
         return None

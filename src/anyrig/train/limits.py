@@ -19,11 +19,13 @@ class Limits:
     `max_time`: seconds, or "30 min"; then the run is saved and stopped as by a signal, to be started again.
     `max_steps`: steps of the run in all; then it is saved and ends, and goes on when the limit is raised.
     `batches_per_epoch`: each epoch ends after that many batches, and the rest of the data is left out.
+    `since`: the time, as from `time.monotonic()`, that `max_time` counts from; default: when fit is called.
     """
 
     max_time: float | str | None = None
     max_steps: int | None = None
     batches_per_epoch: int | None = None
+    since: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batches_per_epoch"):

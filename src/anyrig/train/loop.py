@@ -79,13 +79,14 @@ class Loop:
     nonfinite: NonFinitePolicy = field(default_factory=NonFinitePolicy)
     go_back: Callable[[GoBack], None] = lambda asked: None  # to the newest committed state, with position and history
     last_logs: Logs = field(default_factory=dict)
-    _optimizer: Any = None
+    _compiled: tuple[Any, ...] = ()
+    _trainable: list[bool] = field(default_factory=list)
     _seen: LogsOfEpoch = field(default_factory=LogsOfEpoch)
 
     def run(self) -> None:
         """Train to the end; `at_boundary` may end it earlier by raising."""
         self.model.stop_training = False
-        self._optimizer = self.model.optimizer
+        self._compiled, self._trainable = _compiled_parts(self.model), _trainable_layers(self.model)
         self.callbacks.callbacks.append(self._seen)
         self.callbacks.on_train_begin()
         if self.position.step == 0 and self.model._initial_epoch:  # set by Keras's BackupAndRestore
@@ -144,6 +145,7 @@ class Loop:
         """Do the steps that are left of the epoch and return the logs after the last one."""
         group = executions(self.model)
         epoch = self.earlier.epoch + self.position.epoch
+        self._refuse_freezing()
         waiting, logs = time.perf_counter(), Logs()
         for batches, ends in self.stream.epoch(epoch, self.position.batch, group):
             fetched = time.perf_counter()
@@ -162,18 +164,20 @@ class Loop:
             waiting = time.perf_counter()
         if self.position.batch == 0:
             raise no_rows()
+        self._refuse_freezing()
         return logs
+
+    def _refuse_freezing(self) -> None:
+        """Raise if layers were frozen or unfrozen: traces know nothing of it, and those of a resumed run would."""
+        if self.engine.plan.divided and _trainable_layers(self.model) != self._trainable:
+            raise _changed_on_the_way("partly frozen or unfrozen")
 
     def _steps(self, batches: list[Batch]) -> tuple[int, Logs]:
         """Do one step for each batch; return their rows in all, and the logs after the last one."""
         rows, logs = 0, {}
         for batch in batches:
-            if self.model.optimizer is not self._optimizer:
-                raise UsageError(
-                    "ANY-TRAIN-016",
-                    "the model was compiled anew while it was being trained",
-                    hint="let the fit end, compile, and call fit again",
-                )
+            if any(now is not then for now, then in zip(_compiled_parts(self.model), self._compiled, strict=True)):
+                raise _changed_on_the_way("compiled anew")
             place = (self.earlier.step + self.position.step, self.position.epoch, self.position.batch)
             logs = self._train(batch, place)
             self.position.step += 1
@@ -191,3 +195,19 @@ class Loop:
                 self.engine = self.memory.smaller(self.engine, batch, self.position.step, found)
                 if found.half_made:
                     raise back_to_committed(self.position.step, found) from found
+
+
+def _compiled_parts(model: keras.Model) -> tuple[Any, ...]:
+    return model.optimizer, model._compile_loss, model._compile_metrics
+
+
+def _trainable_layers(model: keras.Model) -> list[bool]:
+    return [layer.trainable for layer in model._flatten_layers()]
+
+
+def _changed_on_the_way(how: str) -> UsageError:
+    return UsageError(
+        "ANY-TRAIN-016",
+        f"the model was {how} while it was being trained",
+        hint='let the fit end, compile, and call fit again; within one run, as its next phase: fit(..., phase="fine")',
+    )

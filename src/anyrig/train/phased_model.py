@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -11,14 +13,20 @@ from anyrig import names
 from anyrig.errors import UsageError
 from anyrig.state.tree import PlacedLayer, walk_layers
 from anyrig.train.phases import Phase
+from anyrig.train.step.binding import require_compiled
 
 _SHOWN = 20  # layers in an error
 
 
 class PhasedModel:
-    """A compiled model as its builder left it, which every phase starts from."""
+    """A compiled model as its builder left it, which every phase starts from.
+
+    Raises UsageError for a model that is not compiled, or whose own `compile` takes what is not known here.
+    """
 
     def __init__(self, model: keras.Model) -> None:
+        require_compiled(model)
+        _refuse_own_compile(model)
         self.model = model
         self._layers = walk_layers(model)
         self._trainable = [placed.layer.trainable for placed in self._layers]
@@ -36,10 +44,24 @@ class PhasedModel:
             for pattern in patterns:
                 for placed in _fitting(self._layers, pattern, phase.name):
                     placed.layer.trainable = trainable
-        optimizer = keras.optimizers.deserialize(self._optimizer)
+        config = copy.deepcopy(self._optimizer)  # Keras takes it apart
         if phase.learning_rate is not None:
-            optimizer = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": phase.learning_rate})
-        self.model.compile(**{**self._compiled, "optimizer": optimizer})
+            _innermost(config)["config"]["learning_rate"] = phase.learning_rate
+        self.model.compile(**{**self._compiled, "optimizer": keras.optimizers.deserialize(config)})
+
+
+def _innermost(optimizer: dict[str, Any]) -> dict[str, Any]:
+    inner = optimizer["config"].get("inner_optimizer")  # of a LossScaleOptimizer
+    return optimizer if inner is None else _innermost(inner)
+
+
+def _refuse_own_compile(model: keras.Model) -> None:
+    if type(model).compile is not keras.Model.compile:
+        raise UsageError(
+            "ANY-RUN-038",
+            f"{type(model).__name__} has its own compile, so it cannot be compiled anew for each phase",
+            hint='compile it yourself before each: rig.fit(model, x, y, phase="head", callbacks=[...])',
+        )
 
 
 def _fitting(layers: Sequence[PlacedLayer], pattern: str, phase: str) -> list[PlacedLayer]:

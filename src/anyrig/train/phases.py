@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from anyrig.errors import UsageError
+
 Standing = Literal["begins", "goes on", "is over"]
 
 
@@ -27,6 +29,17 @@ class Phase:
     freeze: Sequence[str] = ()
     unfreeze: Sequence[str] = ()
     learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        problem = None
+        if type(self.epochs) is not int or self.epochs < 0:
+            problem = f"epochs: expected a whole number, found {self.epochs!r}"
+        elif self.learning_rate is not None and not self.learning_rate > 0:
+            problem = f"learning_rate: expected a number above 0, found {self.learning_rate!r}"
+        elif str in (type(self.freeze), type(self.unfreeze)):
+            problem = "freeze and unfreeze are lists of patterns, and one is a single text"
+        if problem:
+            raise UsageError("ANY-RUN-034", f"phase {self.name}: {problem}", hint='e.g. freeze=["backbone"]')
 
     @property
     def changes_model(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
@@ -158,6 +159,8 @@ class Rig:
         and one that begins takes the weights that the run has, with the model as it is compiled now.
         """
         checkpoint, others = checkpoint_among(callbacks)
+        if steps_per_epoch is not None:
+            steps_per_epoch = _whole("steps_per_epoch", steps_per_epoch, least=1)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split_rows((x, y, sample_weight), validation_split)
         rule = _one_batch_rule(batch, batch_size)
@@ -170,8 +173,8 @@ class Rig:
             validation=self._validation(model, validation_data, validation_batch_size, validation_steps),
             batch=rule,
             default_size=default_size(x, steps_per_epoch),
-            epochs=epochs,
-            initial_epoch=initial_epoch,
+            epochs=_whole("epochs", epochs),
+            initial_epoch=_whole("initial_epoch", initial_epoch),
             steps_per_epoch=steps_per_epoch,
             validation_steps=validation_steps,
             validation_freq=validation_freq,
@@ -194,12 +197,17 @@ class Rig:
         )
         try:
             if checkpoint is None:
-                return run_fit(self, self._known, request, None, None, ())
-            session = Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep)
-            with stop_on_signals(self.stop), session:
-                return run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
-        finally:
+                history = run_fit(self, self._known, request, None, None, ())
+            else:
+                session = Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep)
+                with stop_on_signals(self.stop), session:
+                    history = run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
+        except BaseException:
             self.stop.clear()
+            raise
+        if phase is None:  # a request that comes too late for a phase stops the next one
+            self.stop.clear()
+        return history
 
     def evaluate(
         self,
@@ -260,6 +268,16 @@ class Rig:
     def _reading(self, model: keras.Model) -> Reading:
         inputs = getattr(model, "inputs", None)
         return Reading(input_rank=len(inputs[0].shape) if inputs else None)
+
+
+def _whole(name: str, value: Any, least: int = 0) -> int:
+    if not hasattr(value, "__index__") or operator.index(value) < least:
+        raise UsageError(
+            "ANY-RUN-039",
+            f"{name}: expected a whole number, {least} or more, found {value!r}",
+            hint="round it: math.ceil(rows / size)",
+        )
+    return operator.index(value)  # NumPy's integers, too, which no checkpoint can hold
 
 
 def _described(**arguments: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -89,7 +90,7 @@ class Run:
         self._on_nonfinite = on_nonfinite
         self._on_oom = on_oom
         self._further = dict(fit or {})
-        self._limits = limits
+        self._limits = limits or Limits()
         self._init_from = init_from
         self._settled = False
 
@@ -138,6 +139,7 @@ class Run:
         self._settled = True  # fit compares the run with the stored one before it restores anything
         from anyrig.train.phased_model import PhasedModel
 
+        self._limits = replace(self._limits, since=time.monotonic())  # all phases together have that time
         self._start_warm(verbose)
         changing = len(self._phases) > 1 or self._phases[0].changes_model
         phased = PhasedModel(self._built) if changing else None
@@ -148,13 +150,14 @@ class Run:
                 self._fit(phase, watching, verbose)
                 if self._has_all_steps():
                     break
+            self.rig.stop.clear()  # what came too late for the last phase
         stored, _ = newest_sound(self.directory / "checkpoints")
         self.history = stored.progress["history"] if stored is not None else {}
         return self.history
 
     def _has_all_steps(self) -> bool:
         stored, _ = newest_sound(self.directory / "checkpoints")
-        most = self._limits.max_steps if self._limits is not None else None
+        most = self._limits.max_steps
         return stored is not None and most is not None and stored.step >= most
 
     def _start_warm(self, verbose: int | str) -> None:

@@ -62,7 +62,7 @@ class Saver:
         self.callbacks = callbacks
         self.settled = settled
         self.limits = limits
-        self._started = time.monotonic()
+        self._started = time.monotonic() if limits.since is None else limits.since
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
         self._saved: tuple[str, Position] | None = None
@@ -223,7 +223,7 @@ class Saver:
         if self.session is None:
             raise asked.otherwise from asked
         self.session.stored, _ = newest_sound(self.session.checkpoints)
-        if self.session.stored is None:
+        if self.session.stored is None or self._begins_phase():  # a phase has an optimizer of its own
             raise asked.otherwise from asked
         loop, progress = self.loop, self.session.progress
         loop.position = Position(**progress["position"])

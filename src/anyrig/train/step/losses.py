@@ -31,16 +31,14 @@ _declared: WeakKeyDictionary[Any, LossRule] = WeakKeyDictionary()
 class Share(NamedTuple):
     """What part of the global batch a micro-batch is."""
 
-    rows: tf.Tensor  # scalar float32: its rows / all rows
-    counts: list[tf.Tensor]  # scalars float32: its part of each compiled loss's denominator; empty: not counted
+    rows: tf.Tensor  # scalar float64: its rows / all rows
+    counts: list[tf.Tensor]  # scalars float64: its part of each compiled loss's denominator; empty: not counted
 
 
 def share_of(rows: Any, all_rows: Any, counts: Sequence[tf.Tensor], totals: Sequence[tf.Tensor]) -> Share:
     """Return the share of a micro-batch from its rows and counts, and those of the global batch."""
     parts = [tf.math.divide_no_nan(own, total) for own, total in zip(counts, totals, strict=True)]
-    return Share(
-        tf.cast(rows, tf.float32) / tf.cast(all_rows, tf.float32), [tf.cast(part, tf.float32) for part in parts]
-    )
+    return Share(tf.cast(rows, tf.float64) / tf.cast(all_rows, tf.float64), parts)
 
 
 class CountsNeeded(Exception):

@@ -29,13 +29,18 @@ def refuse_impure(graph: Any) -> None:
     """Raise UsageError for the first operation of `graph`, or of a function it calls, that is not pure."""
     for operation in _operations(graph):
         for prefixes, what, instead in _KINDS:
-            if operation.type.startswith(prefixes):
+            if operation.type.startswith(prefixes) or (prefixes is _RANDOM and _has_own_seed(operation)):
                 raise UsageError(
                     "ANY-TRAIN-006",
                     f"the model's operation {operation.name!r} ({operation.type}) {what}, "
                     "so virtual replicas could not give the same numbers on every device count",
                     hint=instead,
                 )
+
+
+def _has_own_seed(operation: Any) -> bool:
+    """Tell whether an operation keeps random state by itself, as candidate samplers and fractional pooling do."""
+    return any(attribute.name == "seed2" for attribute in operation.op_def.attr)
 
 
 def _operations(graph: Any) -> Any:
