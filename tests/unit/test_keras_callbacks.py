@@ -128,3 +128,11 @@ def test_a_run_hands_further_arguments_to_fit(tmp_path: Path) -> None:
     found, _ = newest_sound(tmp_path / "checkpoints")
     assert found is not None
     assert found.progress["position"] == {"step": 4, "epoch": 2, "batch": 0, "rows": 22}
+
+
+def test_arrays_that_a_callback_adds_to_the_logs_are_kept(tmp_path: Path) -> None:
+    add = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: logs.update(recall=np.array([0.5, 1.0])))
+    RIG.fit(RIG.build(build), X, Y, callbacks=[add, anyrig.Checkpoint(tmp_path / "run")], verbose=0)
+    stored, _ = newest_sound(tmp_path / "run" / "checkpoints")
+    assert stored is not None
+    assert stored.progress["history"]["recall"] == [[0.5, 1.0]]

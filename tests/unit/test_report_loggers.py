@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anyrig
@@ -163,6 +164,7 @@ def test_the_time_of_a_save_is_told_with_the_steps_that_waited_for_it(tmp_path: 
 def test_a_metric_of_several_values_becomes_several() -> None:
     tensor = SimpleNamespace(numpy=lambda: SimpleNamespace(tolist=lambda: [0.5, 1.0]))
     assert numbers({"f1": tensor, "loss": 2}) == {"f1/0": 0.5, "f1/1": 1.0, "loss": 2.0}
+    assert numbers({"f1": np.array([0.5, 1.0]), "loss": np.float32(2)}) == {"f1/0": 0.5, "f1/1": 1.0, "loss": 2.0}
 
 
 def test_a_name_that_does_not_exist_is_refused_with_the_nearest() -> None:

@@ -139,7 +139,8 @@ def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
     """Return metrics as numbers; a metric of several values becomes several: "f1_score/0", "f1_score/1"."""
     found: dict[str, float] = {}
     for name, value in logs.items():
-        plain = value.numpy().tolist() if hasattr(value, "numpy") else value
+        array = value.numpy() if hasattr(value, "numpy") else value
+        plain = array.tolist() if hasattr(array, "tolist") else array
         if isinstance(plain, list | tuple):
             found |= numbers({f"{name}/{index}": item for index, item in enumerate(plain)})
         else:

@@ -90,12 +90,13 @@ def last_of(done: int, batches: int, group: int) -> int:
 
 
 def plain(logs: Logs) -> Logs:
-    """Return Keras's logs as Python numbers (or lists of numbers for a metric with several values)."""
+    """Return logs, Keras's and what callbacks added, as Python numbers; several values of a metric as a list."""
     return {name: keras.tree.map_structure(_plain_value, value) for name, value in logs.items()}
 
 
 def _plain_value(value: Any) -> Any:
-    return value.numpy().tolist() if hasattr(value, "numpy") else value
+    array = value.numpy() if hasattr(value, "numpy") else value
+    return array.tolist() if hasattr(array, "tolist") else array
 
 
 def _joined(parts: list[Any]) -> Any:
