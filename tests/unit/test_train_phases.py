@@ -138,6 +138,15 @@ def test_a_phase_does_not_begin_in_the_middle_of_an_epoch(tmp_path: Path) -> Non
         rig.fit(rig.build(build), X, Y, phase="other", callbacks=[saver], resume="auto", verbose=0)
 
 
+def test_a_phase_is_not_rolled_back_into_the_one_before(tmp_path: Path) -> None:
+    make(tmp_path / "run", phases=[HEAD]).train(verbose=0)
+    poisoned = X.copy()
+    poisoned[:] = np.nan
+    run = make(tmp_path / "run", train=(poisoned, Y), allow_changes=["data"], on_nonfinite="rollback")
+    with pytest.raises(AnyrigError, match="ANY-TRAIN-020"):
+        run.train(verbose=0)
+
+
 def test_a_pattern_that_fits_no_layer_is_told_with_the_names(tmp_path: Path) -> None:
     run = make(tmp_path / "run", phases=[anyrig.Phase(name="a", epochs=1, freeze=["bdy"])])
     with pytest.raises(UsageError, match=r"(?s)no layer is called bdy; there are input_layer.0, body.*ANY-RUN-031"):

@@ -219,7 +219,7 @@ class Saver:
         self.loop.model.stop_training = stored.progress["stop_training"]
 
     def _go_back(self, asked: GoBack) -> None:
-        """Put the newest committed state in place: variables, callbacks, position and history."""
+        """Put the newest committed state of this phase in place: variables, callbacks, position and history."""
         if self.session is None:
             raise asked.otherwise from asked
         self.session.stored, _ = newest_sound(self.session.checkpoints)
