@@ -15,6 +15,8 @@ from anyrig.errors import UsageError
 from anyrig.store.commit import newest_sound
 from anyrig.store.read import Checkpoint
 from anyrig.train.fork import fork
+from anyrig.train.recipe.run import run_from_recipe, train_recipe
+from anyrig.train.recipe.schema import load_recipe
 
 X = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
 Y = np.random.default_rng(1).normal(size=(20, 1)).astype("float32")
@@ -81,3 +83,42 @@ def test_what_is_not_possible_is_refused_before_anything_is_made(
     with pytest.raises(UsageError, match="ANY-RUN-037"):
         fork(old.path, tmp_path / "new", **given)
     assert not (tmp_path / "new").exists()
+
+
+SOURCE = """
+import keras
+def build_model():
+    image = keras.Input((6, 6, 1), name="image")
+    hidden = keras.layers.BatchNormalization()(keras.layers.Conv2D(2, 3)(image))
+    output = keras.layers.Dense(2, "softmax", dtype="float32")(keras.layers.Flatten()(hidden))
+    model = keras.Model(image, output)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+"""
+
+
+def test_the_recipes_that_run_and_fork_keep_are_recipes_to_go_on_with(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(20, 6, 6, 1)).astype("float32"), generator.integers(0, 2, 20)
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    (tmp_path / "model.py").write_text(SOURCE, encoding="utf-8")
+    text = "model: model.py:build_model\ndata: {train: {npz: rows.npz}}\nbatch: {virtual_replicas: 2}\nepochs: 1\n"
+    (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
+
+    def train(recipe: Path, folder: Path, *changes: str) -> Checkpoint:
+        loaded = load_recipe(recipe, changes)
+        train_recipe(run_from_recipe(loaded, folder), loaded, verbose=0)
+        stored, _ = newest_sound(folder / "checkpoints")
+        assert stored is not None
+        return stored
+
+    old, new = tmp_path / "runs" / "old", tmp_path / "elsewhere" / "new"
+    train(tmp_path / "recipe.yaml", old)
+    assert train(old / "recipe.yaml", old, "epochs=2").step == 2
+    fork(old, new, virtual_replicas=3, precision="mixed_bfloat16")
+    gone_on = train(new / "recipe.yaml", new, "epochs=3")
+    assert (gone_on.step, gone_on.progress["precision"], gone_on.progress["virtual_replicas"]) == (
+        3,
+        "mixed_bfloat16",
+        3,
+    )

@@ -271,7 +271,14 @@ def test_wrong_limits_are_refused(given: dict[str, Any]) -> None:
 
 
 def test_durations() -> None:
-    assert [parse_duration(text) for text in (5, 0.5, "90 s", "30min", "2 h", "1 d")] == [5, 0.5, 90, 1800, 7200, 86400]
+    assert [parse_duration(text) for text in (5, 0.5, "90 s", "30min", "2 hours", "1 d")] == [
+        5,
+        0.5,
+        90,
+        1800,
+        7200,
+        86400,
+    ]
 
 
 def test_a_new_run_begins_with_the_weights_of_another(whole: anyrig.Run, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_more_epochs_carry_on_to_the_same_bytes(straight: Path, two_epochs: Path
 def test_a_finished_run_has_nothing_left_to_train(straight: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = newest(straight).path.stat()
     make(straight).train(verbose=2)
-    assert "nothing is left to train: 3 of 3 epochs are done" in capsys.readouterr().out
+    assert "nothing is left to train: all is done after epoch 3 of 3" in capsys.readouterr().out
     assert newest(straight).path.stat() == before
 
 

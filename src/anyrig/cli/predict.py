@@ -55,7 +55,7 @@ def command(
     for note in (*notes, *rows.notes):
         click.echo(note, err=True)
     with fitting(opened, rows.x):
-        predicted = opened.model.predict(rows.x, verbose=0)
+        predicted = opened.model.predict(_with_text(rows.x), verbose=0)
     if output is not None:
         _write(output, predicted)
     if as_json:
@@ -64,6 +64,14 @@ def command(
         _echo_table(rows.labels, predicted)
     else:
         click.echo(f"wrote {output}: {text.shape(predicted.shape)} {predicted.dtype}")
+
+
+def _with_text(x: Any) -> Any:
+    """Return the rows with text as TensorFlow takes it; Keras refuses that of NumPy."""
+    import keras
+    import tensorflow as tf
+
+    return keras.tree.map_structure(lambda leaf: tf.constant(leaf) if leaf.dtype.kind in "SU" else leaf, x)
 
 
 def _write(path: Path, predicted: Any) -> None:

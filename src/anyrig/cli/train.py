@@ -77,8 +77,10 @@ def _echo_end(run: Path) -> None:
     from anyrig.store.read import open_checkpoint
 
     checkpoint = open_checkpoint(find_checkpoint(run))
+    position, epochs = checkpoint.progress["position"], checkpoint.progress["epochs"]
+    ended = checkpoint.progress["stop_training"] or position["epoch"] >= epochs
     facts = [
-        ("done", str(run)),
+        ("done" if ended else "saved", str(run)),
         ("step", text.step(checkpoint.step, checkpoint.progress)),
         ("metrics", words.values(checkpoint.progress.get("metrics", {}))),
         ("state digest", checkpoint.state_digest),

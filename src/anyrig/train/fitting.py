@@ -235,7 +235,7 @@ def _settle_batch(rig: Rig, request: FitRequest, progress: Mapping[str, Any]) ->
             "ANY-RUN-010",
             f"virtual_replicas: this run was started with {stored_v}, and {asked_v} was asked for; it never "
             "changes within a run",
-            hint=f"set virtual_replicas to {stored_v}, or start another run directory",
+            hint=f"set it to {stored_v} (batch.virtual_replicas={stored_v}), or fork the run: anyrig fork RUN NEW",
         )
     v = stored_v or rig.plan(asked_v).virtual_replicas
     size = request.batch.global_size or request.default_size

@@ -96,6 +96,8 @@ def without_names(value: Any) -> Any:
     Automatic names count up within a process; policies are the precision, which is compared by itself.
     """
     if isinstance(value, dict):
+        if value.get("class_name") == "__keras_tensor__":  # what flows between layers has the dtype of the policy
+            return value["config"]["shape"]
         dropped = ("name", "registered_name", "build_config", "keras_history", "input_layers", "output_layers")
         return {key: without_names(item) for key, item in value.items() if key not in dropped and not _is_policy(item)}
     return [without_names(item) for item in value] if isinstance(value, list) else value

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from anyrig.errors import UsageError
 
 DURATION_WORDS = '"90 s", "30 min", "2 h", "1 d" or a number of seconds'
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
-_PATTERN = re.compile(r"(\d+(?:\.\d+)?) *(s|min|h|d)?")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_PATTERN = re.compile(r"(\d+(?:\.\d+)?) *(s|m|h|d|sec|min|seconds?|minutes?|hours?|days?)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Limits:
 def parse_duration(text: object) -> float:
     """Return seconds; raise ValueError for what is no duration above zero."""
     match = _PATTERN.fullmatch(str(text).strip().lower()) if isinstance(text, (int, float, str)) else None
-    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match and not isinstance(text, bool) else 0.0
+    seconds = float(match[1]) * _UNITS[(match[2] or "s")[0]] if match and not isinstance(text, bool) else 0.0
     if seconds <= 0:
         raise ValueError(f"expected {DURATION_WORDS}, found {text!r}")
     return seconds

@@ -107,7 +107,10 @@ class Saver:
                 "going on from that is not what training for all epochs at once would have given"
             )
         if self._ended():
-            self.messages.append(f"nothing is left to train: {position.epoch} of {self.loop.epochs} epochs are done")
+            early = "a callback ended it" if position.epoch < self.loop.epochs else "all is done"
+            self.messages.append(
+                f"nothing is left to train: {early} after epoch {position.epoch} of {self.loop.epochs}"
+            )
         self.session.events.emit("resume", changed=differences, **asdict(position))
 
     def _begins_phase(self) -> bool:
@@ -144,6 +147,8 @@ class Saver:
         except LimitReached as limit:
             self.loop.nonfinite.tell(str(limit), kind="limit")
             return
+        if loop.position.epoch < loop.epochs:
+            loop.nonfinite.tell(f"ended early by a callback, {self._where()}", kind="ended_early")
         if self.session is None:
             return
         # What on_train_end and the optimizer's final averages changed belongs to the run; an unchanged state is there.

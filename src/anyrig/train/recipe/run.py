@@ -6,7 +6,7 @@ A run directory keeps its recipe as `recipe.yaml`, with paths that start from th
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ def run_from_recipe(
         loggers=recipe.loggers,
         profile=profile,
         precision=recipe.precision,
-        recipe=recipe.canonical(),
+        recipe=_compared(recipe),
         allow_changes=allow_changes,
         resume=resume,
         on_nonfinite=recipe.on_nonfinite,
@@ -85,16 +85,30 @@ def train_recipe(run: Run, recipe: Recipe, *, verbose: int | str) -> None:
 
 def recipe_text(recipe: Recipe, folder: Path) -> str:
     """Return `recipe` as YAML for a file in `folder`: relative paths start from there instead."""
-    moved = recipe.canonical()
 
     def move(path: str) -> str:
         return path if Path(path).is_absolute() else os.path.relpath(recipe.base_dir / path, folder)
 
-    file, _, function = recipe.model.rpartition(":")
-    moved["model"] = f"{move(file)}:{function}" if file.endswith(".py") else recipe.model
-    moved["init_from"] = recipe.init_from and move(recipe.init_from)
-    moved["data"] = {part: source and _moved(source, move) for part, source in moved["data"].items()}
+    moved = _with_paths(recipe, move)
     return yaml.safe_dump(_without_nothing(moved), sort_keys=False, allow_unicode=True)
+
+
+def _compared(recipe: Recipe) -> dict[str, Any]:
+    """Return what a run's recipe is compared by when it goes on: of a path the last name, wherever the recipe lies.
+
+    What the files hold is compared by itself: rows and source code by their hashes.
+    """
+    return _with_paths(recipe, lambda path: Path(path).name)
+
+
+def _with_paths(recipe: Recipe, change: Callable[[str], str]) -> dict[str, Any]:
+    """Return the canonical recipe with every path changed."""
+    changed = recipe.canonical()
+    file, _, function = recipe.model.rpartition(":")
+    changed["model"] = f"{change(file)}:{function}" if file.endswith(".py") else recipe.model
+    changed["init_from"] = recipe.init_from and change(recipe.init_from)
+    changed["data"] = {part: source and _moved(source, change) for part, source in changed["data"].items()}
+    return changed
 
 
 def load_rows(recipe: Recipe) -> tuple[Rows, Rows | None]:
