@@ -7,6 +7,7 @@ decides anything, and no event is needed to resume a run.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +48,7 @@ class JsonLines:
 
     def __call__(self, event: Event) -> None:
         """Append `event`."""
-        self._file.write(json.dumps(event, ensure_ascii=False, default=_plain) + "\n")
+        self._file.write(json.dumps(_strict(event), ensure_ascii=False, default=_plain) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -74,6 +75,15 @@ def read_events(path: Path) -> list[Event]:
         if isinstance(event, dict):
             found.append(event)
     return found
+
+
+def _strict(value: object) -> object:
+    """Return `value` with NaN and infinities as text, since JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: object) -> object:

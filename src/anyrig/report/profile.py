@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from anyrig.errors import UsageError
 from anyrig.report.reports import RunReport, StepReport
+from anyrig.report.say import say
 
 _BEFORE = 3  # steps that are left out
 
@@ -59,13 +60,12 @@ class Profile(keras.callbacks.Callback):
         if self._running:
             self._stop()
         if self._profiled:
-            print(
+            say(
                 f"profile of {self._profiled} steps: {self._directory}/plugins/profile\n"
-                f"  to see it: pip install tensorboard-plugin-profile && tensorboard --logdir {self._directory}",
-                flush=True,
+                f"  to see it: pip install tensorboard-plugin-profile && tensorboard --logdir {self._directory}"
             )
         elif error is None:
-            print(f"no profile: the fit had {self._done} steps, and the first {_BEFORE} are left out", flush=True)
+            say(f"no profile: the fit had {self._done} steps, and the first {_BEFORE} are left out")
 
     def get_state(self) -> dict[str, Any]:
         """Return nothing: each fit is profiled anew."""

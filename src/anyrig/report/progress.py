@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import keras
 
 from anyrig.report.reports import RunReport, SaveReport, StepReport
+from anyrig.report.say import say
 from anyrig.report.span import Span
 from anyrig.report.words import age, clock, values
 
@@ -50,7 +51,7 @@ class Plain:
     def finish(self, line: str) -> None:
         """Print `line`."""
         if line:
-            print(line, flush=True)
+            say(line)
 
 
 class Live:
@@ -66,13 +67,13 @@ class Live:
         """Draw over the line before."""
         width = max(self._width() - 1, 1)  # a terminal wraps after its last column
         line = line if len(line) <= width else line[: width - 1] + "…"
-        print(f"\r{line:<{min(self._shown, width)}}", end="", flush=True)
+        say(f"\r{line:<{min(self._shown, width)}}", end="")
         self._shown = len(line)
 
     def finish(self, line: str) -> None:
         """Draw all of `line`, or leave what is shown if it is empty, and go to the next line."""
         if line or self._shown:
-            print(f"\r{line:<{self._shown}}" if line else "", flush=True)
+            say(f"\r{line:<{self._shown}}" if line else "")
         self._shown = 0
 
 

@@ -14,6 +14,7 @@ from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 from anyrig.report.progress import Plain, Progress, display
 from anyrig.report.reports import ending
+from anyrig.report.say import say
 from anyrig.state.callbacks import deciding_callbacks
 from anyrig.state.values import assign, to_array
 from anyrig.topology.plan import describe
@@ -123,8 +124,7 @@ def run_fit(
     if model.run_eagerly:
         saver.messages.append("run_eagerly: for debugging; equal bytes are promised for traced steps only")
     if request.verbose:
-        print(describe(engine.plan, size), flush=True)
-        print(*saver.messages, sep="\n", end="\n" if saver.messages else "", flush=True)
+        say("\n".join([describe(engine.plan, size), *saver.messages]))
     with ending(callbacks.callbacks):
         saver.run()
     known.remember(model, loop.earlier, loop.position)
@@ -146,7 +146,7 @@ def _teller(session: Session | None, *, verbose: int) -> Callable[..., None]:
 
     def tell(message: str, *, kind: str, **fields: Any) -> None:
         if verbose:
-            print(message, flush=True)
+            say(message)
         if session is not None:
             session.events.emit(kind, message=message, **fields)
 
@@ -199,7 +199,7 @@ def _phases(request: FitRequest, progress: Mapping[str, Any]) -> list[dict[str, 
 
 def _nothing_left(request: FitRequest) -> keras.callbacks.History:
     if request.verbose:
-        print(f"phase {request.phase} is over: its part of the run is done", flush=True)
+        say(f"phase {request.phase} is over: its part of the run is done")
     history = keras.callbacks.History()
     history.set_model(request.model)
     history.on_train_begin()

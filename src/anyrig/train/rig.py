@@ -159,6 +159,12 @@ class Rig:
         and one that begins takes the weights that the run has, with the model as it is compiled now.
         """
         checkpoint, others = checkpoint_among(callbacks)
+        if checkpoint is None and resume != "never":
+            raise UsageError(
+                "ANY-RUN-040",
+                f"resume is {resume}, and there is no Checkpoint to go on from",
+                hint='add anyrig.Checkpoint("runs/my-run") to the callbacks',
+            )
         if steps_per_epoch is not None:
             steps_per_epoch = _whole("steps_per_epoch", steps_per_epoch, least=1)
         if validation_split and validation_data is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from anyrig.errors import UsageError
 from anyrig.report.loggers import loggers
+from anyrig.report.say import say
 from anyrig.store.commit import newest_sound
 from anyrig.topology.numeric import apply_numeric_settings
 from anyrig.topology.plan import Precision
@@ -169,7 +170,7 @@ class Run:
         self.rig.prepare(self._built, _columns(self._train_data)[0])
         message = warm_start(self._built, self._init_from)
         if verbose:
-            print(message, flush=True)
+            say(message)
 
     def _fit(self, phase: Phase, watching: Sequence[Any], verbose: int | str) -> None:
         x, y, weight = _columns(self._train_data)

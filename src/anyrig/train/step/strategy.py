@@ -81,6 +81,12 @@ class StrategyEngine:
             logs: dict[str, Any] = self.model.train_function(iter([self._shares(batch)]))
         if self._strategy.num_replicas_in_sync > 1:
             self._settle()
+        if not isinstance(logs, dict):
+            raise UsageError(
+                "ANY-TRAIN-032",
+                f"{type(self.model).__name__}.train_step returned {type(logs).__name__}, not its logs",
+                hint='end it with: return {"loss": loss}',
+            )
         bad = [name for name, value in logs.items() if not np.isfinite(keras.tree.flatten(value)).all()]
         if bad:
             raise NotFinite([f"{name} in the logs" for name in bad], updated=True)
