@@ -23,7 +23,7 @@ from hypothesis import strategies as st  # noqa: E402
 from keras import layers  # noqa: E402
 
 from anyrig.state.values import to_array  # noqa: E402
-from anyrig.topology.plan import DevicePlan  # noqa: E402
+from anyrig.topology.plan import DEFAULT_PRECISION, DevicePlan  # noqa: E402
 from anyrig.train.batch import Batch  # noqa: E402
 from anyrig.train.rig import Rig  # noqa: E402
 from anyrig.train.step.owner import OwnerEngine  # noqa: E402
@@ -52,7 +52,7 @@ def plan(virtual_replicas: int, cuts: list[int]) -> DevicePlan:
         devices=DEVICES[: len(blocks)],
         virtual_replicas=virtual_replicas,
         blocks=blocks,
-        precision="float32",
+        precision=DEFAULT_PRECISION,
         reasons=(),
     )
 

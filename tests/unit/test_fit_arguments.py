@@ -404,7 +404,7 @@ def test_what_cannot_be_used_is_refused_by_name(case: str, pair: Any) -> None:
 
 def test_counts_may_be_numpys(tmp_path: Path) -> None:
     rig = Rig(1)
-    counts = {"epochs": np.int64(1), "steps_per_epoch": np.int64(2)}
+    counts: dict[str, Any] = {"epochs": np.int64(1), "steps_per_epoch": np.int64(2)}
     rig.fit(rig.build(build), X, Y, **counts, callbacks=[anyrig.Checkpoint(tmp_path / "run")], verbose=0)
     assert committed_steps(tmp_path / "run" / "checkpoints") == [2]
 

@@ -9,6 +9,7 @@ import pytest
 from anyrig.cli.plan import describe_memory
 from anyrig.train.memory import DeviceMemory, estimate, gradients_held, live_peak
 from anyrig.train.rig import Rig
+from anyrig.train.step.owner import OwnerEngine
 
 
 @pytest.mark.parametrize(("block", "gradients"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (8, 4)])
@@ -32,6 +33,7 @@ def test_each_part_is_counted() -> None:
     model.compile(keras.optimizers.Adam(), "mse")
     x, y = np.zeros((2 * rows, 8), "float32"), np.zeros((2 * rows, 1), "float32")
     engine = rig._known.engine(model, (x, y, None), 2)
+    assert isinstance(engine, OwnerEngine)
     (found,) = estimate(engine, (x, y, None), 2 * rows)
     weights = 4 * (8 * width + width)
     assert found.parameters == weights
