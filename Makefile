@@ -24,7 +24,7 @@ test: $(READY)  ## run the tests, matrices sampled by a printed seed
 test-full: $(READY)  ## run the tests with the whole of every matrix
 	@$(BIN)/python -m pytest -q $(IN_PARALLEL) --full
 
-tables: $(READY)  ## measure the tables of docs/ anew (an hour); PARTS="same-numbers keras-parity applications" some
+tables: $(READY)  ## measure the tables of docs/ anew (hours); PARTS="go-on", or see tests/multi/zoo_tables.py
 	@$(BIN)/python tests/multi/zoo_tables.py $(PARTS)
 
 bench-train: $(READY)  ## rows per second against Keras's fit, side by side; some minutes

@@ -1,6 +1,6 @@
-"""Train one small member of a family of `keras.applications` for two steps; print the hash of its state as JSON.
+"""Train one small member of a family of `keras.applications` for two steps; append the hash of its state to a file.
 
-Arguments: number of devices, family. The second batch is uneven: 4 rows, then 3, over two virtual replicas.
+Arguments: file, number of devices, family. The second batch is uneven: 4 rows, then 3, over two virtual replicas.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from anyrig.topology.devices import configure
@@ -44,8 +45,8 @@ FAMILIES = {
 }
 
 
-def main(devices: int, family: str) -> None:
-    """Train the family's member on so many devices."""
+def train(devices: int, family: str) -> dict[str, Any]:
+    """Return what the family's member ends with on so many devices."""
     configure(devices)
     import keras
     import numpy as np
@@ -72,20 +73,26 @@ def main(devices: int, family: str) -> None:
     y = generator.integers(0, CLASSES, ROWS)
     batch = Batch(global_size=SIZE, virtual_replicas=VIRTUAL_REPLICAS)
     history = rig.fit(model, x, y, batch=batch, shuffle=False, verbose=0).history
-    print(
-        json.dumps(
-            {
-                "member": member.function,
-                "parameters": model.count_params(),
-                "pixels": member.pixels,
-                "digest": state_digest_of(capture(model).tensors, 0),
-                "loss": history["loss"][-1],
-                "seconds": round(time.perf_counter() - started, 1),
-                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            }
-        )
-    )
+    return {
+        "member": member.function,
+        "parameters": model.count_params(),
+        "pixels": member.pixels,
+        "digest": state_digest_of(capture(model).tensors, 0),
+        "loss": history["loss"][-1],
+        "seconds": round(time.perf_counter() - started, 1),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def attempt(devices: int, family: str) -> dict[str, Any]:
+    """Return what `train` does, or the error."""
+    try:
+        return train(devices, family)
+    except Exception as error:  # noqa: BLE001 - shown in the table and failed by the test
+        return {"error": getattr(error, "code", type(error).__name__), "message": str(error)[:500]}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    line = json.dumps([sys.argv[3], attempt(int(sys.argv[2]), sys.argv[3])])
+    with Path(sys.argv[1]).open("a", encoding="utf-8") as stream:
+        stream.write(f"{line}\n")

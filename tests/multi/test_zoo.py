@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -9,24 +10,26 @@ from typing import Any
 import pytest
 
 from tests.multi.applications import FAMILIES
-from tests.multi.zoo_pages import SGD_LIMIT
+from tests.multi.zoo_pages import PAGES, SGD_LIMIT
 from tests.multi.zoo_program import (
     DEVICES,
+    FAMILY_DEVICES,
     VIRTUAL_REPLICAS,
-    applications_on,
+    all_runs,
+    application_on,
     differing,
     keras_differences,
     runs_on,
 )
-from tests.multi.zoo_table import CASES
+from tests.multi.zoo_table import CASES, COMPARABLE
+from tests.multi.zoo_tables import DOCS, compared, stored
 
-SAMPLE = 4  # cases on two device counts, and as many against Keras
-FIRST_STEP_LIMIT = (
-    1e-3  # of the learning rate's size: where a gradient is nearly zero, Adam makes a last bit that large
-)
-HOURS = 4 * 3600
+SAMPLE = 2  # cases on two device counts, and as many against Keras
+FIRST_STEP_LIMIT = 1e-3  # where a gradient is nearly zero, Adam makes of a last bit a part of the learning rate
+FAMILY_SECONDS = 1200.0
+HOURS = 12 * 3600
 
-Outcomes = dict[str, dict[int, Any]]
+Found = Mapping[str, Mapping[int, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -35,68 +38,108 @@ def random(request: pytest.FixtureRequest) -> Random:
 
 
 @pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest, random: Random) -> Outcomes:
+def found(request: pytest.FixtureRequest, random: Random, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What each run of the table, or of a sample, ends with on each number of devices; two processes at a time."""
-    names = list(CASES) if request.config.option.full else random.sample(sorted(CASES), SAMPLE)
-    if request.config.option.full:
-        devices, runs = DEVICES, [f"{name}:{v}" for name in names for v in VIRTUAL_REPLICAS]
-    else:
-        devices, runs = (1, random.choice(DEVICES[1:])), [f"{name}:{random.choice(VIRTUAL_REPLICAS)}" for name in names]
+    folder = tmp_path_factory.mktemp("runs")
+    devices: Sequence[int] = DEVICES
+    runs = all_runs(CASES)
+    if not request.config.option.full:
+        devices = (1, random.choice(DEVICES[1:]))
+        runs = [f"{name}:{random.choice(VIRTUAL_REPLICAS)}" for name in random.sample(sorted(CASES), SAMPLE)]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        found = dict(zip(devices, pool.map(lambda count: runs_on(count, runs), devices), strict=True))
-    return {run: {count: found[count][run] for count in devices} for run in runs}
+        by_count = dict(zip(devices, pool.map(lambda count: runs_on(folder, count, runs), devices), strict=True))
+    return {run: {count: by_count[count][run] for count in devices} for run in runs}
 
 
 @pytest.mark.timeout(HOURS)
-def test_every_case_trains(outcomes: Outcomes) -> None:
-    failed = {
-        f"{run} on {devices}": outcome["message"]
-        for run, by_devices in outcomes.items()
+def test_every_case_trains_or_is_refused_by_name(found: Found) -> None:
+    errors = {
+        f"{run} on {devices}": (outcome.get("error", ""), outcome.get("message"))
+        for run, by_devices in found.items()
         for devices, outcome in by_devices.items()
-        if "error" in outcome
+        if outcome.get("error", "") != CASES[run.partition(":")[0]].refused
     }
-    assert failed == {}
+    assert errors == {}
 
 
-def test_B105_B110_B111_B112_every_case_has_the_same_bytes_on_any_devices(outcomes: Outcomes) -> None:
-    trained = {run: found for run, found in outcomes.items() if not any("error" in one for one in found.values())}
-    assert {run: names for run, found in trained.items() if (names := differing(list(found.values())))} == {}
-    assert trained
+def test_B105_B110_B111_B112_every_case_has_the_same_bytes_on_any_devices(found: Found) -> None:
+    trained = {run: list(outcomes.values()) for run, outcomes in found.items() if not refused(run)}
+    assert {run: names for run, outcomes in trained.items() if (names := differing(outcomes))} == {}
 
 
 @pytest.fixture(scope="module")
-def against_keras(request: pytest.FixtureRequest, random: Random) -> dict[str, Any]:
-    comparable = [name for name, entry in CASES.items() if entry.kind != "Precision"]
-    names = comparable if request.config.option.full else random.sample(sorted(comparable), SAMPLE)
-    return keras_differences(names)
+def against_keras(request: pytest.FixtureRequest, random: Random, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    names = COMPARABLE if request.config.option.full else random.sample(sorted(COMPARABLE), SAMPLE)
+    differences = keras_differences(tmp_path_factory.mktemp("keras"), names)
+    return {name: differences[name] for name in names}
 
 
 @pytest.mark.timeout(HOURS)
-def test_every_case_can_be_held_against_keras(against_keras: dict[str, Any]) -> None:
+def test_every_case_can_be_held_against_keras(against_keras: Any) -> None:
     assert {name: found["message"] for name, found in against_keras.items() if "error" in found} == {}
 
 
-def test_sgd_is_that_of_keras_after_ten_steps(against_keras: dict[str, Any]) -> None:
-    last = {name: found["last"] for name, found in against_keras.items() if found.get("optimizer") == "SGD"}
-    assert {name: gap for name, gap in last.items() if gap > SGD_LIMIT} == {}
+def test_sgd_is_that_of_keras_after_ten_steps(against_keras: Any) -> None:
+    last = {name: found["last"] for name, found in against_keras.items() if is_sgd(name, found)}
+    assert {name: gap for name, gap in last.items() if not gap <= SGD_LIMIT} == {}
 
 
-def test_every_optimizer_is_that_of_keras_after_one_step(against_keras: dict[str, Any]) -> None:
-    # Where a word comes several times in a batch, Keras squares each of its rows; here their sum is squared.
-    dense = {name: found for name, found in against_keras.items() if "first" in found and not found["rows"]}
-    first = {name: found["first"] for name, found in dense.items()}
-    assert {name: gap for name, gap in first.items() if gap > FIRST_STEP_LIMIT} == {}
+def test_every_optimizer_is_that_of_keras_after_one_step(against_keras: Any) -> None:
+    first = {name: found["first"] for name, found in against_keras.items() if "first" in found}
+    assert {name: gap for name, gap in first.items() if not gap <= FIRST_STEP_LIMIT} == {}
 
 
 @pytest.mark.timeout(HOURS)
-def test_families_of_keras_applications_have_the_same_bytes(request: pytest.FixtureRequest, random: Random) -> None:
+def test_families_of_keras_applications_have_the_same_bytes(
+    request: pytest.FixtureRequest, random: Random, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cheap = [family for family, member in FAMILIES.items() if member.cheap]
     families = list(FAMILIES) if request.config.option.full else [random.choice(cheap)]
+    folder = tmp_path_factory.mktemp("families")
     for family in families:
-        one, two = applications_on(family).values()
-        assert "error" not in one, f"{family}: {one}"
-        assert one["digest"] == two.get("digest"), f"{family}: {two}"
+        one, two = (application_on(folder, devices, family, FAMILY_SECONDS) for devices in FAMILY_DEVICES)
+        assert one["digest"] == two["digest"], f"{family}: {one}, {two}"
 
 
-def test_the_table_is_not_small() -> None:
-    assert len(CASES) >= 45
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_pages_show_what_was_measured(page: str) -> None:
+    assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](stored()), "type: make tables PARTS=minutes=0"
+
+
+def test_pages_list_every_case() -> None:
+    measured = stored()
+    titles = {name: [entry.kind, entry.title] for name, entry in CASES.items()}
+    assert measured["same-numbers"]["cases"] == titles
+    assert measured["keras-parity"]["cases"] == {name: titles[name] for name in COMPARABLE}
+    assert measured["applications"]["families"].keys() == FAMILIES.keys()
+    assert len(COMPARABLE) >= 100
+
+
+def test_measured_runs_show_nothing_that_the_tests_refuse() -> None:
+    measured = stored()
+    for run, outcome in measured["same-numbers"]["runs"].items():
+        assert outcome.get("errors", []) in ([], [CASES[run.partition(":")[0]].refused]), run
+        assert outcome.get("different", []) == [], run
+    differences = measured["keras-parity"]["differences"]
+    assert [name for name, found in differences.items() if is_sgd(name, found) and found["last"] > SGD_LIMIT] == []
+
+
+def test_a_run_is_judged_by_what_all_device_counts_show() -> None:
+    one, other = {"tensors": {"a": "1", "b": "2"}, "history": "h"}, {"tensors": {"a": "1", "b": "3"}, "history": "h"}
+    refusal, failure = {"error": "ANY-TRAIN-005"}, {"error": "ValueError"}
+    assert compared({1: one, 2: one}) == {"devices": [1, 2], "tensors": 2, "different": []}
+    assert compared({1: one, 2: other})["different"] == ["b"]
+    assert compared({}) == {"devices": []}
+    assert compared({1: refusal, 2: refusal}) == {"devices": [1, 2], "errors": ["ANY-TRAIN-005"], "refused": True}
+    assert compared({1: refusal, 2: one})["refused"] is False
+    assert compared({1: failure, 2: failure})["refused"] is False
+
+
+def refused(run: str) -> bool:
+    """Whether the run is of a case that must be refused."""
+    return CASES[run.partition(":")[0]].refused != ""
+
+
+def is_sgd(name: str, found: Mapping[str, Any]) -> bool:
+    """Whether the case trains with SGD in float32 or wider."""
+    return found.get("optimizer") == "SGD" and CASES[name].kind != "Precision"

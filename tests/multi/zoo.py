@@ -25,11 +25,12 @@ class Case(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A case in the table: `title` is the first line of what its function says of it."""
+    """A case in the table: `title` is the first line of what its function says of it, `refused` how it must end."""
 
     kind: str
     title: str
     make: Callable[[], Case]
+    refused: str = ""
 
 
 CASES: dict[str, Entry] = {}

@@ -1,7 +1,7 @@
-"""One device, V = 1: train cases of the table with Keras's own `fit` and with `Rig.fit`; print the differences.
+"""One device, V = 1: train cases with Keras's own `fit` and with `Rig.fit`; append the differences to a file, as JSON.
 
-Arguments: the cases; the output is JSON. Keras computes without XLA and in the same order of rows, and its seed
-generators are given, before each of its steps, the keys that the rig computes: random layers draw the same numbers.
+Arguments: file, cases. Keras computes without XLA and in the same order of rows, and its seed generators are given,
+before each of its steps, the keys that the rig computes: random layers draw the same numbers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ configure(1)
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras.src.random.seed_generator import global_seed_generator  # noqa: E402
+from keras.src.utils.naming import reset_uids  # noqa: E402
 
 from anyrig.state.seeds import seed_generators  # noqa: E402
 from anyrig.state.values import to_array  # noqa: E402
@@ -40,6 +42,11 @@ class SameKeys(keras.callbacks.Callback):
         self.run_seed, self.step = run_seed, 0
         self.own: list[tuple[str, int]] = []
         self.generators: list[Any] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Count the steps of the epochs that `initial_epoch` leaves out, as the rig does."""
+        if epoch and not self.generators:
+            self.step = epoch * self.params["steps"]
 
     def on_train_batch_begin(self, _batch: int, logs: Any = None) -> None:
         """Set the states."""
@@ -71,9 +78,11 @@ def compare(name: str) -> dict[str, Any]:
     """Return the largest difference of any variable after one step and after the last, and of the history."""
     case = CASES[name].make()
     rig = Rig(1, precision=case.precision)
-    ours, theirs = rig.build(case.build), rig.build(case.build)
+    ours = rig.build(case.build)
+    reset_uids()  # the second is to have the names of the first
+    theirs = rig.build(case.build)
     theirs.jit_compile = False
-    arguments = {"epochs": EPOCHS, "shuffle": False, "verbose": 0}
+    arguments: dict[str, Any] = {"epochs": EPOCHS, "shuffle": False, "verbose": 0}
     seen, expected = Snapshots(), Snapshots()
     given = case.fit()
     listed = given.pop("callbacks", [])
@@ -86,11 +95,10 @@ def compare(name: str) -> dict[str, Any]:
     last = min(STEPS, len(seen.steps)) - 1
     return {
         "optimizer": type(ours.optimizer).__name__,
-        "rows": any(isinstance(layer, keras.layers.Embedding) for layer in ours._flatten_layers()),
         "steps": last + 1,
         "first": difference(seen.steps[0], expected.steps[0]),
         "last": difference(seen.steps[last], expected.steps[last]),
-        "history": max(float(np.max(np.abs(np.subtract(found[key][0], wanted[key][0])))) for key in wanted),
+        "history": largest(np.subtract(found[key][0], wanted[key][0]) for key in wanted),
     }
 
 
@@ -98,7 +106,12 @@ def difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     """Return the largest absolute difference of any number."""
     pairs = list(zip(ours.values(), theirs.values(), strict=True))
     assert all(a.shape == b.shape for a, b in pairs)
-    return max(float(np.max(np.abs(a.astype("float64") - b.astype("float64")), initial=0)) for a, b in pairs)
+    return largest(a.astype("float64") - b.astype("float64") for a, b in pairs)
+
+
+def largest(differences: Iterable[Any]) -> float:
+    """Return the largest absolute number, NaN if there is one."""
+    return float(np.max([np.max(np.abs(difference), initial=0) for difference in differences]))
 
 
 def attempt(name: str) -> dict[str, Any]:
@@ -112,4 +125,7 @@ def attempt(name: str) -> dict[str, Any]:
     return {**result, "seconds": round(time.perf_counter() - started, 2)}
 
 
-print(json.dumps({name: attempt(name) for name in sys.argv[1:]}))
+for case_name in sys.argv[2:]:
+    line = json.dumps([case_name, attempt(case_name)])
+    with Path(sys.argv[1]).open("a", encoding="utf-8") as stream:
+        stream.write(f"{line}\n")

@@ -34,7 +34,7 @@ def _add(name: str, title: str, optimizer: Callable[[], Any]) -> None:
 
 optimizers, schedules = keras.optimizers, keras.optimizers.schedules
 for _name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lamb", "Lion", "Muon", "Nadam",
-              "RMSprop", "SGD", "ScheduleFreeAdamW"):  # fmt: skip
+              "RMSprop", "SGD"):  # fmt: skip
     _add(_name.lower(), _name, lambda name=_name: getattr(optimizers, name)(0.01))  # type: ignore[misc]
 _add("sgd_nesterov", "SGD, Nesterov momentum", lambda: optimizers.SGD(0.01, momentum=0.9, nesterov=True))
 _add("rmsprop_centered", "RMSprop, centered, momentum", lambda: optimizers.RMSprop(0.01, momentum=0.5, centered=True))
@@ -47,6 +47,22 @@ _add("ema", "EMA of weights, overwriting them", lambda: optimizers.SGD(0.05, use
 _add("schedule", "A schedule with warm-up", lambda: optimizers.SGD(schedules.CosineDecay(0.0, 6, warmup_target=0.1, warmup_steps=2)))  # noqa: E501  # fmt: skip
 _add("accumulation", "Accumulation of two steps", lambda: optimizers.SGD(0.05, gradient_accumulation_steps=2))
 _add("loss_scale", "LossScaleOptimizer in float32", lambda: optimizers.LossScaleOptimizer(optimizers.Adam(0.01)))
+
+
+@optimizer_kind
+def schedulefreeadamw() -> Case:
+    """ScheduleFreeAdamW, built in the model function.
+
+    Keras's `fit` builds an optimizer in the first step's trace, which loses the start of this one's averages: they, and
+    with them the weights, begin at zero. `Rig.fit` builds it before the first step.
+    """
+
+    def build() -> keras.Model:
+        model = compiled(_model(), optimizer=optimizers.ScheduleFreeAdamW(0.01))
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    return Case(build, _FIT)
 
 
 @optimizer_kind

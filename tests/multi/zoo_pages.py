@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Stored = Mapping[str, Any]
@@ -18,19 +19,21 @@ def same_numbers_page(stored: Stored) -> str:
         "# The same numbers on any devices",
         "Each case below is a small model as users write it (the code is in `tests/multi/zoo_*.py`). It is trained "
         "for two epochs with V = 4 and V = 6 virtual replicas on 1, 2 and 4 devices, each count in a process of its "
-        "own, on 34 rows in batches that never divide evenly. Then the bytes of every tensor of the state (weights, "
-        "optimizer, averages, metrics) and the history are compared. `make test-full` runs all of it, `make test` a "
-        "sample.",
+        "own, on 34 rows in batches that never divide evenly. The devices are logical ones of one processor. Then the "
+        "bytes of every tensor of the state (weights, optimizer, averages, metrics, seeds) and the history are "
+        "compared. A cell names the device counts of which that is shown; `not run`: not shown for two. `make "
+        "tables` makes this page anew; `make test-full` runs all cases, `make test` a sample.",
         made_on(table),
         summary(table),
         *(section(kind, ["case", "name", "V = 4", "V = 6"], rows) for kind, rows in by_kind(table, _verdicts)),
         "## Families of keras.applications",
         "One small member of each family, with random weights and the smallest images it takes: two steps, of 4 and "
-        "of 3 rows, with V = 2, on 1 and 2 devices. Seconds are for building, tracing and training.",
+        "of 3 rows, with V = 2, on 1 and 2 devices. Seconds are for building, tracing and training, on a machine that "
+        "did other work beside it.",
         made_on(families),
         grid(
-            ["member", "parameters", "pixels", "1 and 2 devices", "seconds on 1, 2", "peak memory, MiB"],
-            (_family(family, found) for family, found in families["families"].items()),
+            ["family", "member", "parameters", "pixels", "1 and 2 devices", "seconds on 1, 2", "peak memory, MiB"],
+            (_family(family, list(found.values())) for family, found in families["families"].items()),
         ),
     ]
     return "\n\n".join(lines) + "\n"
@@ -48,9 +51,9 @@ def keras_parity_page(stored: Stored) -> str:
         "weights and optimizer after one step and after ten, and of any value in the history of the first epoch. Zero "
         f"means the same bytes. With SGD at most {SGD_LIMIT:g} is allowed after ten steps. Optimizers that divide by "
         "the root of squared gradients make of a last bit in a gradient near zero a difference of the learning rate's "
-        "size: there the first step is compared, and the later gap is shown. Where an Embedding meets one word several "
-        "times in a batch, Keras's optimizers square each of the rows; here the rows of a word are summed first, as "
-        "one gradient, so that optimizers that square gradients differ from Keras.",
+        "size: there the first step is compared, and the later gap is shown. ScheduleFreeAdamW is built in the model "
+        "function: where Keras's `fit` builds it, in the first step's trace, the weights begin at zero. `make tables` "
+        "makes this page anew.",
         made_on(table),
         *(
             section(kind, ["case", "name", "optimizer", "1 step", "10 steps", "history"], rows)
@@ -79,8 +82,9 @@ def made_on(table: Stored) -> str:
 def summary(table: Stored) -> str:
     """Return how many runs had the same bytes, and how many did not train."""
     verdicts = [verdict(run) for run in table["runs"].values()]
-    same = sum(text.startswith("same") for text in verdicts)
-    return f"**{same} of {len(verdicts)} runs: the same bytes on all device counts**, in {len(table['cases'])} cases."
+    counts = Counter(text.split(",")[0].split(":")[0] for text in verdicts)
+    listed = "; ".join(f"{text}: **{count}**" for text, count in counts.most_common())
+    return f"{len(table['cases'])} cases, {len(verdicts)} runs. {listed}."
 
 
 def by_kind(table: Stored, row: Callable[[str, Stored], list[str]]) -> Iterator[tuple[str, list[list[str]]]]:
@@ -92,11 +96,14 @@ def by_kind(table: Stored, row: Callable[[str, Stored], list[str]]) -> Iterator[
 
 
 def verdict(run: Mapping[str, Any]) -> str:
-    """Return what one run over all device counts has shown, in a few words."""
+    """Return what one run over the device counts has shown, in a few words."""
+    where = f"on {' and '.join(map(str, run['devices']))}"
     if "errors" in run:
-        return f"does not train: {', '.join(run['errors'])}"
+        return f"{'refused' if run['refused'] else 'does not train'} {where}: {', '.join(run['errors'])}"
+    if len(run["devices"]) < 2:
+        return "not run"
     count, different = run["tensors"], run["different"]
-    return f"{len(different)} of {count} tensors differ" if different else f"same bytes, {count} tensors"
+    return f"bytes differ {where}, {len(different)} of {count}" if different else f"same bytes {where}, {count} tensors"
 
 
 def section(title: str, header: list[str], rows: Iterable[list[str]]) -> str:
@@ -115,21 +122,24 @@ def _verdicts(name: str, table: Stored) -> list[str]:
 
 
 def _differences(name: str, table: Stored) -> list[str]:
-    found = table["differences"][name]
+    found = table["differences"].get(name)
+    if found is None:
+        return ["", "not run", "", ""]
     if "error" in found:
         return ["", f"not compared: {found['error']}", "", ""]
     after = f"{found['last']:.2g}" + ("" if found["steps"] == 10 else f" ({found['steps']} steps)")
     return [found["optimizer"], f"{found['first']:.2g}", after, f"{found['history']:.2g}"]
 
 
-def _family(family: str, found: Mapping[str, Any]) -> list[str]:
-    outcomes = list(found.values())
-    if any("error" in outcome for outcome in outcomes):
-        return [family, "", "", "does not train", "", ""]
+def _family(family: str, outcomes: Sequence[Any]) -> list[str]:
+    errors = sorted({outcome["error"] for outcome in outcomes if outcome and "error" in outcome})
+    if errors or None in outcomes:
+        return [family, "", "", "", f"does not train: {', '.join(errors)}" if errors else "not run", "", ""]
     first = outcomes[0]
     same = all(outcome["digest"] == first["digest"] for outcome in outcomes)
     return [
-        first["member"],
+        family,
+        f"`{first['member']}`",
         f"{first['parameters']:,}",
         str(first["pixels"]),
         "same bytes" if same else "bytes differ",

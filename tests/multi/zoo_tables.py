@@ -1,17 +1,19 @@
 """Measure the tables of cases and of `keras.applications`, and write them into docs/; driven by `make tables`.
 
-    python tests/multi/zoo_tables.py [same-numbers] [keras-parity] [applications] [only-write]
+    python tests/multi/zoo_tables.py [same-numbers] [keras-parity] [applications] [go-on] [minutes=N]
 
-What was measured stands in docs/measured/*.json; the pages are written from nothing else, which a test checks. With no
-argument all is measured anew, which takes about an hour on two processors; `only-write` writes the pages alone.
+The pages are written from docs/measured/*.json and nothing else, which a test checks; with no table named, all are
+measured. Outcomes are collected in build/tables: `go-on` keeps those of the last time (of the same code)
+and adds what is missing, `minutes` limits each process (0: nothing is run, the pages are written). What was
+not run stands in the pages as such.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,21 @@ from anyrig.environment import environment  # noqa: E402
 from anyrig.topology.numeric import numeric_settings  # noqa: E402
 from tests.multi.applications import FAMILIES  # noqa: E402
 from tests.multi.zoo_pages import PAGES  # noqa: E402
-from tests.multi.zoo_program import DEVICES, VIRTUAL_REPLICAS, applications_on, differing, keras_differences, runs_on  # noqa: E402
-from tests.multi.zoo_table import CASES  # noqa: E402
+from tests.multi.zoo_program import (  # noqa: E402
+    DEVICES,
+    FAMILY_DEVICES,
+    FAMILY_SECONDS,
+    all_runs,
+    application_on,
+    differing,
+    keras_differences,
+    runs_on,
+)
+from tests.multi.zoo_table import CASES, COMPARABLE  # noqa: E402
 
 DOCS = ROOT / "docs"
 MEASURED = DOCS / "measured"
+COLLECTED = ROOT / "build" / "tables"
 
 
 def titles() -> dict[str, list[str]]:
@@ -34,46 +46,50 @@ def titles() -> dict[str, list[str]]:
     return {name: [entry.kind, entry.title] for name, entry in CASES.items()}
 
 
-def same_numbers() -> Any:
+def same_numbers(seconds: float) -> Any:
     """Train every case with every V on every number of devices."""
-    runs = [f"{name}:{v}" for name in CASES for v in VIRTUAL_REPLICAS]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        found = dict(zip(DEVICES, pool.map(lambda devices: runs_on(devices, runs), DEVICES), strict=True))
+    runs = all_runs(CASES)
+    found = {devices: runs_on(COLLECTED, devices, runs, seconds) for devices in DEVICES}
+    by_run = {run: {devices: found[devices][run] for devices in DEVICES if run in found[devices]} for run in runs}
+    return {"cases": titles(), "runs": {run: compared(outcomes) for run, outcomes in by_run.items()}}
+
+
+def compared(outcomes: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """Return on how many devices a run was made, and what its outcomes show."""
+    found: dict[str, Any] = {"devices": list(outcomes)}
+    errors = sorted({str(outcome["error"]) for outcome in outcomes.values() if "error" in outcome})
+    if errors:
+        refused = all("error" in outcome for outcome in outcomes.values()) and len(errors) == 1
+        return {**found, "errors": errors, "refused": refused and errors[0].startswith("ANY-")}
+    if not outcomes:
+        return found
+    first, *_ = outcomes.values()
+    return {**found, "tensors": len(first["tensors"]), "different": differing(list(outcomes.values()))}
+
+
+def keras_parity(seconds: float) -> Any:
+    """Hold every case against Keras's fit."""
+    found = keras_differences(COLLECTED, COMPARABLE, seconds)
+    comparable = {name: title for name, title in titles().items() if name in COMPARABLE}
+    return {"cases": comparable, "differences": {name: found[name] for name in COMPARABLE if name in found}}
+
+
+def applications(seconds: float) -> Any:
+    """Train every family of keras.applications on one and on two devices, one process at a time."""
+    limit = min(seconds, FAMILY_SECONDS)
     return {
-        "cases": titles(),
-        "runs": {run: {str(devices): found[devices][run] for devices in DEVICES} for run in runs},
+        "families": {
+            family: {str(devices): application_on(COLLECTED, devices, family, limit) for devices in FAMILY_DEVICES}
+            for family in FAMILIES
+        }
     }
 
 
-def compared(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the outcomes of one run on several device counts show."""
-    errors = sorted({str(outcome["error"]) for outcome in outcomes if "error" in outcome})
-    if errors:
-        return {"errors": errors}
-    return {"tensors": len(outcomes[0]["tensors"]), "different": differing(outcomes)}
-
-
-def keras_parity() -> Any:
-    """Hold every case against Keras's fit."""
-    return {"cases": titles(), "differences": keras_differences(list(CASES))}
-
-
-def applications() -> Any:
-    """Train every family of keras.applications on one and on two devices, one process at a time."""
-    return {"families": {family: applications_on(family) for family in FAMILIES}}
-
-
-MEASUREMENTS: Mapping[str, Callable[[], Any]] = {
+MEASUREMENTS: Mapping[str, Callable[[float], Any]] = {
     "same-numbers": same_numbers,
     "keras-parity": keras_parity,
     "applications": applications,
 }
-
-
-def write_pages() -> None:
-    """Write the pages from what is stored."""
-    for page, write in PAGES.items():
-        (DOCS / page).write_text(write(stored()), encoding="utf-8")
 
 
 def stored() -> dict[str, Any]:
@@ -81,14 +97,19 @@ def stored() -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(MEASURED.glob("*.json"))}
 
 
-def main(wanted: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Measure what is wanted and write the pages."""
-    MEASURED.mkdir(exist_ok=True)
-    for name in wanted or MEASUREMENTS:
-        if name != "only-write":
-            made = {"made_on": {**environment(), **numeric_settings()}, **MEASUREMENTS[name]()}
-            (MEASURED / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    write_pages()
+    minutes = [float(word.removeprefix("minutes=")) for word in arguments if word.startswith("minutes=")]
+    if "go-on" not in arguments and minutes != [0]:
+        shutil.rmtree(COLLECTED, ignore_errors=True)
+    for folder in (MEASURED, COLLECTED):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in [name for name in MEASUREMENTS if name in arguments] or MEASUREMENTS:
+        found = MEASUREMENTS[name](60 * minutes[0] if minutes else 6 * 3600)
+        made = {"made_on": {**environment(), **numeric_settings()}, **found}
+        (MEASURED / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    for page, write in PAGES.items():
+        (DOCS / page).write_text(write(stored()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -89,11 +89,11 @@ def linear(reduction: str, virtual_replicas: int) -> tuple[keras.Model, OwnerEng
     return model, engine
 
 
-@examples(25)
+@examples(15)
 @hypothesis.seed(SEED)
 @hypothesis.given(
     reduction=st.sampled_from(["sum_over_batch_size", "sum", "mean_with_sample_weight"]),
-    virtual_replicas=st.integers(1, 6),
+    virtual_replicas=st.sampled_from([1, 3, 6]),
     weight=st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0, 100.0]), min_size=1, max_size=20),
     number=st.integers(0, 100),
 )
@@ -146,9 +146,9 @@ def bytes_after(virtual_replicas: int, cuts: tuple[int, ...], sizes: tuple[int, 
     return [to_array(variable).tobytes() for variable in everything]
 
 
-@examples(5)
+@examples(4)
 @hypothesis.seed(SEED)
-@hypothesis.given(data=st.data(), virtual_replicas=st.sampled_from([2, 3, 5, 6]))
+@hypothesis.given(data=st.data(), virtual_replicas=st.sampled_from([2, 3, 5]))
 def blocks_change_no_byte(data: Any, virtual_replicas: int) -> None:
     cuts = tuple(data.draw(st.lists(st.integers(0, virtual_replicas), min_size=1, max_size=2), label="cuts"))
     sizes = tuple(data.draw(st.lists(st.integers(1, 17), min_size=1, max_size=3), label="rows"))
@@ -171,7 +171,7 @@ def build_double() -> keras.Model:
 double = rig.build(build_double)
 
 
-@examples(6)
+@examples(5)
 @hypothesis.seed(SEED)
 @hypothesis.given(rows=st.integers(1, 40), size=st.integers(1, 16), virtual_replicas=st.integers(1, 5))
 def any_rows_can_be_evaluated_and_predicted(rows: int, size: int, virtual_replicas: int) -> None:
