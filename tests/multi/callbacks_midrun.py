@@ -23,8 +23,9 @@ from anyrig.state.capture import capture  # noqa: E402
 from anyrig.store.digest import state_digest_of, tensor_hash  # noqa: E402
 from anyrig.train.batch import Batch  # noqa: E402
 from anyrig.train.rig import Rig  # noqa: E402
-from anyrig.train.step.placement import home, owner  # noqa: E402
+from anyrig.train.step.placement import owner  # noqa: E402
 from tests.multi.cases import CASES, GLOBAL_SIZE  # noqa: E402
+from tests.multi.placements import LARGE, large_updates, misplaced  # noqa: E402
 
 FOLDER = Path(sys.argv[2])
 case = CASES["convolutional"]()
@@ -65,53 +66,8 @@ digest = state_digest_of(capture(model).tensors, 0)
 # Where the update of each variable runs: from each assignment back through everything of the variable's size.
 engine: Any = rig._known._engines_of(model)[False][1]
 step: Any = next(function for key, function in engine._functions.items() if key[0] == "_train_step")
-STOP = (
-    "EnsureShape",
-    "Placeholder",
-    "ReadVariableOp",
-    "PartitionedCall",
-    "StatefulPartitionedCall",
-    "If",
-    "StatelessIf",
-)
-
-
-def assignments(graph: Any) -> Any:
-    """Yield the assignments in this graph and in the branches it holds, but not in the micro-batch."""
-    yield from (
-        o
-        for o in graph.get_operations()
-        if o.type in ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
-    )
-    for inner in graph._functions.values():
-        if "micro" not in str(getattr(inner, "name", "micro")):
-            yield from assignments(inner.graph)
-
-
-def work_for(operation: Any, size: int) -> Any:
-    """Yield the operations that make the value of `operation`, as far as they are as large as the variable."""
-    yield operation
-    for tensor in operation.inputs:
-        if tensor.dtype != "resource" and tensor.shape.num_elements() == size and tensor.op.type not in STOP:
-            yield from work_for(tensor.op, size)
-
-
-def short(device: str) -> str:
-    return device.rpartition("device:")[2]
-
-
-LARGE = 64  # elements: kernels, not biases
-devices, misplaced, checked = set(), [], 0
-for assignment in assignments(step.graph):
-    size = assignment.inputs[1].shape.num_elements() or 0
-    wanted = home(assignment.inputs[0])
-    if size < LARGE:
-        continue
-    devices.add(wanted)
-    for operation in work_for(assignment, size):
-        checked += operation.type != "Const"
-        if operation.type != "Const" and short(operation.device) != short(wanted):
-            misplaced.append([operation.name, operation.type, operation.device, wanted])
+checked, apart = misplaced(step.graph)
+devices = {device for _, device, _ in large_updates(step.graph)}
 
 owners = sorted({owner(variable) for variable in model.trainable_variables if variable.shape.num_elements() >= LARGE})
 slots = all(
@@ -130,7 +86,7 @@ print(
             "updated on": sorted(devices),
             "slots with their variable": slots,
             "checked": checked,
-            "misplaced": misplaced,
+            "misplaced": apart,
         }
     )
 )
