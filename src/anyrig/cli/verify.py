@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anyrig.cli import options, text
+from anyrig.cli import bar, options, text
 from anyrig.errors import EXIT_CHECK_FAILED
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def command(path: str, as_json: bool) -> int:
     """
     from anyrig.diagnose.verify import verify
 
-    report = verify(path)
+    report = verify(path, watch=bar.reading)
     if as_json:
         click.echo(_as_json(report))
         return 0 if report.sound else EXIT_CHECK_FAILED

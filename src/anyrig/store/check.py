@@ -1,13 +1,15 @@
 """Compare the files of a checkpoint with its manifest: sizes and every checksum, in one pass over the bytes.
 
-Needs neither numpy nor a map: files are read through one buffer of 1 MiB.
+Needs neither numpy nor a map: files are read through one buffer of 1 MiB. The check of one file is a piece of work for
+one thread: reading and hashing release the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -48,61 +50,107 @@ def fault_of_file(folder: Path, entry: FileEntry) -> str | None:
     return None
 
 
-def damage_in(folder: Path, manifest: Manifest) -> list[Damage]:
-    """Return all damage of the checkpoint in `folder`, in the manifest's order."""
+Advance = Callable[[int], None]
+"""Is told how many more bytes were read; in any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """A file of the checkpoint in `folder` that is to be read, and the tensors in it."""
+
+    folder: Path
+    entry: FileEntry
+    tensors: tuple[TensorEntry, ...]
+
+    def damage(self, advance: Advance = lambda _: None) -> list[Damage]:
+        """Read the file and return what is not as the manifest says."""
+        if fault := fault_of_file(self.folder, self.entry):
+            return [Damage(self.entry.name, None, fault)]
+        try:
+            with open(self.folder / self.entry.name, "rb", buffering=0) as file:
+                return list(_check_content(_Reader(file, advance), self.entry, sorted(self.tensors, key=_place)))
+        except OSError as error:
+            return [Damage(self.entry.name, None, f"cannot be read: {error.strerror}")]
+
+
+def file_checks(folder: Path, manifest: Manifest) -> list[FileCheck]:
+    """Return what has to be checked of the checkpoint in `folder`, in the manifest's order."""
     tensors: dict[str, list[TensorEntry]] = {}
     for tensor in manifest.tensors:
         for piece in tensor.pieces:
             tensors.setdefault(piece.file, []).append(tensor)
-    return [damage for entry in manifest.files for damage in _check(folder, entry, tensors.get(entry.name, []))]
+    return [FileCheck(folder, entry, tuple(tensors.get(entry.name, ()))) for entry in manifest.files]
 
 
-def _check(folder: Path, entry: FileEntry, tensors: list[TensorEntry]) -> list[Damage]:
-    if fault := fault_of_file(folder, entry):
-        return [Damage(entry.name, None, fault)]
-    try:
-        with open(folder / entry.name, "rb", buffering=0) as file:
-            return list(_check_content(file, entry, sorted(tensors, key=_place)))
-    except OSError as error:
-        return [Damage(entry.name, None, f"cannot be read: {error.strerror}")]
+def damage_in(folder: Path, manifest: Manifest) -> list[Damage]:
+    """Return all damage of the checkpoint in `folder`, in the manifest's order."""
+    return [damage for check in file_checks(folder, manifest) for damage in check.damage()]
+
+
+def damage_of(checks: Sequence[FileCheck], advance: Advance, *, threads: int | None = None) -> list[list[Damage]]:
+    """Return the damage of each file, read in parallel (default: one thread for each processor)."""
+    from concurrent.futures import ThreadPoolExecutor  # not needed by what only lists checkpoints
+
+    given_up = threading.Event()
+
+    def unless_given_up(count: int) -> None:
+        if given_up.is_set():
+            raise InterruptedError
+        advance(count)
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        try:
+            return list(pool.map(lambda check: check.damage(unless_given_up), checks))
+        except BaseException:  # Ctrl-C does not wait for the rest of large files
+            given_up.set()
+            raise
 
 
 def _place(tensor: TensorEntry) -> tuple[int, int]:
     return tensor.pieces[0].start, tensor.pieces[0].stop  # an empty tensor comes before its neighbour
 
 
-def _check_content(file: FileIO, entry: FileEntry, tensors: list[TensorEntry]) -> Iterator[Damage]:
+class _Reader:
+    """Gives out a file's bytes through one buffer, and tells how many it has read."""
+
+    def __init__(self, file: FileIO, advance: Advance) -> None:
+        self._file = file
+        self._advance = advance
+        self._buffer = memoryview(bytearray(BLOCK_BYTES))
+
+    def read(self, count: int) -> Iterator[memoryview]:
+        """Yield the next `count` bytes in blocks of at most 1 MiB, each valid until the next."""
+        while count:
+            got = 0
+            while got < min(count, BLOCK_BYTES):
+                read = self._file.readinto(self._buffer[got : min(count, BLOCK_BYTES)])
+                if not read:
+                    raise OSError(0, "the file ended early")
+                got += read
+            self._advance(got)
+            yield self._buffer[:got]
+            count -= got
+
+
+def _check_content(file: _Reader, entry: FileEntry, tensors: list[TensorEntry]) -> Iterator[Damage]:
     whole = xxhash.xxh3_128()
     position = 0
     found: list[Damage] = []
     for tensor in tensors:
         piece = tensor.pieces[0]
-        for block in _read(file, piece.start - position):
+        for block in file.read(piece.start - position):
             whole.update(block)
         hashes = ChunkedHash()
-        for block in _read(file, piece.stop - piece.start):
+        for block in file.read(piece.stop - piece.start):
             whole.update(block)
             hashes.update(block)
         position = piece.stop
         found.extend(_compare(tensor, *hashes.result()))
-    for block in _read(file, entry.size - position):
+    for block in file.read(entry.size - position):
         whole.update(block)
     yield from found
     if whole.hexdigest() != entry.checksum and not found:
         yield Damage(entry.name, None, "its content has changed")
-
-
-def _read(file: FileIO, count: int) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(min(count, BLOCK_BYTES)))
-    while count:
-        got = 0
-        while got < min(count, len(buffer)):
-            read = file.readinto(buffer[got : min(count, len(buffer))])
-            if not read:
-                raise OSError(0, "the file ended early")
-            got += read
-        yield buffer[:got]
-        count -= got
 
 
 def _compare(tensor: TensorEntry, checksum: str, chunks: tuple[str, ...]) -> Iterator[Damage]:
