@@ -34,6 +34,8 @@ def _keys(section: type[Section], prefix: str = "") -> Iterator[str]:
 def _base(key: str) -> dict[str, Any]:
     """Return a recipe in which `key` alone may be set."""
     base: dict[str, Any] = {**MINIMAL, "compile": {"optimizer": "adam", "loss": "mse"}}
+    if key == "checkpoint.keep_best":
+        base["checkpoint"] = {"monitor": "val_loss"}
     if key.startswith("phases"):  # in place of epochs
         base = {**base, "epochs": None, "phases": [{"epochs": 1}, {"epochs": 2}]}
     return {**base, "data": {"train": {"arrays": {"x": "x.npy"}}}} if "arrays" in key else base

@@ -54,7 +54,17 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
         "on_oom": "split",
         "loggers": [],
         "limits": {"max_time": None, "max_steps": None, "batches_per_epoch": None},
-        "checkpoint": {"every": "1 epoch", "keep_last": 3},
+        "checkpoint": {
+            "every": "1 epoch",
+            "keep_last": 3,
+            "keep_best": None,
+            "monitor": None,
+            "mode": "auto",
+            "keep_every": None,
+            "max_total_size": None,
+            "min_free": None,
+            "max_shard_size": "5 GiB",
+        },
         "seed": 0,
     }
     assert parse_recipe(recipe.canonical(), base_dir=tmp_path) == recipe
@@ -83,9 +93,16 @@ def test_the_hash_depends_on_values_and_not_on_order_or_defaults_written_out(tmp
             'precision: expected one of auto, float32, mixed_bfloat16, mixed_float16, found "float16"',
         ),
         ("seed: -1", "seed: expected an integer, 0 or more, found -1"),
-        ("checkpoint: {every: 3 minutes}", 'checkpoint.every: expected "n steps" or "n epochs"'),
+        ("checkpoint: {every: 3 hours}", 'checkpoint.every: expected "n steps", "n epochs", "n minutes" or "auto"'),
         ("checkpoint: {every: 0 steps}", 'found "0 steps"'),
-        ("checkpoint: {keep_best: 1}", "checkpoint.keep_best: not available in this version; use one of: every, keep"),
+        ("checkpoint: {keep_best: 1}", "checkpoint: keep_best=1 needs `monitor`"),
+        ("checkpoint: {keep_bset: 1}", "checkpoint.keep_bset: unknown key; did you mean keep_best?"),
+        ("checkpoint: {keep_best: -1}", "checkpoint.keep_best: expected an integer, 0 or more, found -1"),
+        ("checkpoint: {keep_last: 0}", "checkpoint.keep_last: expected a positive integer or all, found 0"),
+        ("checkpoint: {keep_best: 1, monitor: quality}", "whether a small or a large quality is better is not known"),
+        ("checkpoint: {mode: less}", 'checkpoint.mode: expected one of auto, min, max, found "less"'),
+        ("checkpoint: {max_total_size: 20 bananas}", 'expected "20 GB", "512 MiB" or a number of bytes, found "20 ba'),
+        ("checkpoint: {min_free: 0}", 'checkpoint.min_free: expected "20 GB", "512 MiB" or a number of bytes, found 0'),
         (
             "compile: {optimizer: {adam: {}, sgd: {}}, loss: mse}",
             "compile.optimizer: expected a name, or one name with",
@@ -237,7 +254,7 @@ def test_intervals(text: str, every: tuple[int, str]) -> None:
     assert parse_every(text) == Every(count=every[0], unit=every[1])
 
 
-@pytest.mark.parametrize("text", ["", "5", "0 steps", "-1 steps", "1.5 epochs", "3 minutes", "1 epoch 2", 5, None])
+@pytest.mark.parametrize("text", ["", "5", "0 steps", "-1 steps", "1.5 epochs", "3 hours", "1 epoch 2", 5, None])
 def test_what_is_no_interval(text: object) -> None:
     with pytest.raises(ValueError, match="n steps"):
         parse_every(text)

@@ -54,6 +54,7 @@ def test_what_goes(steps: list[StepInfo], keep: Keep, removed: list[int]) -> Non
     [
         ({"last": 0}, "keep_last=0"),
         ({"best": -1}, "keep_best=-1"),
+        ({"last": True}, "keep_last=True"),
         ({"best": 1}, "keep_best=1 needs `monitor`"),
         ({"mode": "auto"}, "mode='auto'"),
         ({"every": 0}, "keep_every=0"),

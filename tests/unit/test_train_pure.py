@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anyrig.errors import UsageError
+from anyrig.store.retain import Keep
 from anyrig.train.batch import Batch
 from anyrig.train.checkpoint import Checkpoint
 from anyrig.train.rig import _one_batch_rule
@@ -81,6 +84,42 @@ def test_two_batch_sizes_are_refused() -> None:
 def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int) -> None:
     with pytest.raises(UsageError, match="checkpoint: "):
         Checkpoint("x", every=every, keep_last=keep)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"keep_best": 1}, "keep_best=1 needs `monitor`"),
+        ({"mode": "smallest"}, "mode: expected auto, min, max, found 'smallest'"),
+        ({"max_total_size": "1 banana"}, "max_total_size: expected .* found '1 banana'"),
+        ({"min_free": 0}, "min_free: expected .* found 0"),
+        ({"max_shard_size": True}, "max_shard_size: expected .* found True"),
+        ({"keep_best": 1, "monitor": "quality"}, "mode: .* give mode 'min' or 'max'"),
+    ],
+)
+def test_retention_that_means_nothing_is_refused(settings: dict[str, Any], found: str) -> None:
+    with pytest.raises(UsageError, match=f"checkpoint: {found}"):
+        Checkpoint("x", **settings)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [
+        *[(name, "min") for name in ("loss", "val_loss", "val_head_loss", "mean_squared_error_1", "val_mae")],
+        *[(name, "max") for name in ("acc", "val_sparse_categorical_accuracy", "auc_2", "f1_score", "val_head_recall")],
+    ],
+)
+def test_B087_which_way_is_better_is_told_by_the_names_of_keras(monitor: str, mode: Literal["min", "max"]) -> None:
+    assert Checkpoint("x", monitor=monitor).keep == Keep(best=1, monitor=monitor, mode=mode)
+    assert Checkpoint("x", keep_best=1, monitor=monitor, mode="max").keep.mode == "max"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20 GB", 20 * 10**9), ("1.5 KiB", 1536), ("512mib", 2**29), (7, 7), ("7", 7), ("2T", 2 * 10**12), ("9 B", 9)],
+)
+def test_sizes(text: int | str, size: int) -> None:
+    assert Checkpoint("x", max_total_size=text).keep.max_total_size == size
 
 
 def test_a_batch_size_beside_virtual_replicas_is_the_global_size() -> None:

@@ -8,6 +8,7 @@ import click
 
 from anyrig.cli import options, text
 from anyrig.errors import UsageError
+from anyrig.sizes import size
 
 if TYPE_CHECKING:
     from anyrig.diagnose.inspect import Inspection
@@ -59,7 +60,7 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     if found.step is not None:
         facts.append(("step", text.step(found.step, found.progress)))
     facts.append(("parameters", f"{found.parameters:,}"))
-    facts.append(("state", f"{sum(group.tensors for group in found.groups):,} tensors, {text.size(found.nbytes)}"))
+    facts.append(("state", f"{sum(group.tensors for group in found.groups):,} tensors, {size(found.nbytes)}"))
     facts += [(key, str(value)) for key, value in _made_with(found.record)]
     if found.state_digest is not None:
         facts += [("model digest", str(found.model_digest)), ("state digest", found.state_digest)]
@@ -77,21 +78,17 @@ def _made_with(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _groups(found: Inspection) -> str:
-    rows = [
-        (group.group, f"{group.tensors:,}", f"{group.elements:,}", text.size(group.nbytes)) for group in found.groups
-    ]
+    rows = [(group.group, f"{group.tensors:,}", f"{group.elements:,}", size(group.nbytes)) for group in found.groups]
     return text.table(("group", "tensors", "elements", "size"), rows, frozenset({"tensors", "elements", "size"}))
 
 
 def _files(found: Inspection) -> str:
-    rows = [(name, text.size(count)) for name, count in found.files]
+    rows = [(name, size(count)) for name, count in found.files]
     return text.table(("file", "size"), rows, frozenset({"size"}))
 
 
 def _tensors(found: Inspection) -> str:
-    rows = [
-        (line.name, line.dtype, text.shape(line.shape), text.size(line.nbytes), line.file) for line in found.tensors
-    ]
+    rows = [(line.name, line.dtype, text.shape(line.shape), size(line.nbytes), line.file) for line in found.tensors]
     return text.table(("tensor", "dtype", "shape", "size", "file"), rows, frozenset({"size"}))
 
 

@@ -13,6 +13,7 @@ import click
 from anyrig.cli import options, text
 from anyrig.errors import UsageError
 from anyrig.report import words
+from anyrig.sizes import size
 
 if TYPE_CHECKING:
     from anyrig.locations import Location
@@ -146,7 +147,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         (
             words.value(row["step"]),
             row["position"],
-            text.size(row["bytes"]),
+            size(row["bytes"]),
             words.age(now - row["written"]),
             "newest" if row is rows[-1] else "",
             words.values(row["metrics"]),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anyrig.cli import options, text
+from anyrig.cli import options
+from anyrig.sizes import size
 
 if TYPE_CHECKING:
     from anyrig.train.memory import DeviceMemory
@@ -62,7 +63,7 @@ def show_plan(path: str, overrides: Sequence[str], devices: str | None) -> None:
 def _model_facts(model: Any) -> list[tuple[str, str]]:
     nbytes = sum(math.prod(variable.shape) * variable.value.dtype.size for variable in model.weights)
     return [
-        ("parameters", f"{model.count_params():,} ({text.size(nbytes)})"),
+        ("parameters", f"{model.count_params():,} ({size(nbytes)})"),
         ("optimizer", type(model.optimizer).__name__),
     ]
 
@@ -89,8 +90,8 @@ def _memory(model: Any, plan: RunPlan, rows: Any) -> Iterator[tuple[str, str]]:
 def describe_memory(found: DeviceMemory) -> str:
     """Return the sum and the parts, and what to do where the device is known to have less."""
     parts = ("parameters", "optimizer", "gradients", "activations")
-    held = ", ".join(f"{part} {text.size(getattr(found, part))}" for part in parts)
-    line = f"about {text.size(found.total)}: {held}"
+    held = ", ".join(f"{part} {size(getattr(found, part))}" for part in parts)
+    line = f"about {size(found.total)}: {held}"
     if found.available is not None and found.total > found.available:
-        line += f"; it has {text.size(found.available)}: take more virtual replicas, a smaller batch or more devices"
+        line += f"; it has {size(found.available)}: take more virtual replicas, a smaller batch or more devices"
     return line

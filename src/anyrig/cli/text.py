@@ -7,16 +7,7 @@ from typing import Any
 
 from anyrig.positions import describe_position
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LISTED = 16
-
-
-def size(count: int) -> str:
-    """Return "512 B", "1.5 KiB", "10.0 GiB"."""
-    number, unit = float(count), 0
-    while number >= 1024 and unit < len(_UNITS) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{count} B" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> str:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anyrig.cli import bar, options, text
+from anyrig.cli import bar, options
 from anyrig.errors import EXIT_CHECK_FAILED
+from anyrig.sizes import size
 
 if TYPE_CHECKING:
     from anyrig.diagnose.verify import VerifyReport
@@ -30,7 +31,7 @@ def command(path: str, as_json: bool) -> int:
         return 0 if report.sound else EXIT_CHECK_FAILED
     for verdict in report.checkpoints:
         state = "DAMAGED" if verdict.damage else "sound"
-        click.echo(f"{verdict.path.name}  {state}  {text.size(verdict.nbytes)} read")
+        click.echo(f"{verdict.path.name}  {state}  {size(verdict.nbytes)} read")
     for rejected in report.rejected:
         click.echo(f"{rejected.name}  NOT COMMITTED")
     if not report.checkpoints and not report.rejected:

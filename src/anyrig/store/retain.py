@@ -20,25 +20,28 @@ from anyrig.store.local import LOCAL, LocalFiles, remove_tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """The last `last` (None: all), the `best` by `monitor`, every step divisible by `every`, and all pinned ones."""
+    """The last `last` (None: all), the `best` by `monitor`, every step divisible by `every`, and all pinned ones.
+
+    `max_total_size` and `min_free`, in bytes, come before the three numbers, never before a pin.
+    """
 
     last: int | None = 3
     best: int = 0
     monitor: str | None = None
     mode: Literal["min", "max"] = "min"
     every: int | None = None
+    max_total_size: int | None = None
+    min_free: int | None = None
 
     def __post_init__(self) -> None:
-        if self.last is not None and self.last < 1:
-            raise ValueError(f"keep_last={self.last}: at least the newest checkpoint stays; give 1 or more, or null")
-        if self.best < 0:
-            raise ValueError(f"keep_best={self.best}: give 0 or more")
-        if self.best and self.monitor is None:
+        whole = (("keep_last", self.last, 1), ("keep_every", self.every, 1), ("keep_best", self.best, 0))
+        for name, value, least in whole:
+            if value is not None and (type(value) is not int or value < least):
+                raise ValueError(f"{name}={value!r}: give a whole number, {least} or more")
+        if self.best and not self.monitor:
             raise ValueError(f"keep_best={self.best} needs `monitor`, the name of the metric that says what is best")
         if self.mode not in ("min", "max"):
             raise ValueError(f"mode={self.mode!r}: give 'min' or 'max'")
-        if self.every is not None and self.every < 1:
-            raise ValueError(f"keep_every={self.every}: give 1 or more, or null")
 
 
 @dataclass(frozen=True, slots=True)

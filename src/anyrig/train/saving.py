@@ -63,6 +63,7 @@ class Saver:
         self.settled = settled
         self.limits = limits
         self._started = time.monotonic() if limits.since is None else limits.since
+        self._saved_at = time.monotonic()
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
         self._saved: tuple[str, Position] | None = None
@@ -186,6 +187,8 @@ class Saver:
             return False
         if every.unit == "epoch":
             return boundary.kind == "epoch" and position.epoch % every.count == 0
+        if every.unit != "step":
+            return time.monotonic() - self._saved_at >= 60 * every.count
         return position.step % every.count < boundary.steps
 
     def _finished(self) -> bool:
@@ -252,6 +255,7 @@ class Saver:
             for name, array in held.items()
         ]
         self._saved = self._present(captured)
+        self._saved_at = time.monotonic()
         report = self.session.save(
             loop.position.step,
             [*captured.tensors, *arrays],

@@ -57,7 +57,7 @@ def run_from_recipe(
         limits=Limits(**recipe.limits.model_dump()),
         seed=recipe.seed,
         devices=devices,
-        checkpoint=Checkpoint(**_given(recipe.checkpoint)),
+        checkpoint=Checkpoint(**_settings(recipe.checkpoint)),
         loggers=recipe.loggers,
         profile=profile,
         precision=recipe.precision,
@@ -125,8 +125,12 @@ def count_rows(rows: Rows) -> int:
     return len(next(iter(x.values())) if isinstance(x, dict) else x)
 
 
-def _given(rules: BatchRules | CheckpointRules) -> dict[str, Any]:
+def _given(rules: BatchRules) -> dict[str, Any]:
     return rules.model_dump(exclude_none=True)
+
+
+def _settings(rules: CheckpointRules) -> dict[str, Any]:
+    return {**rules.model_dump(), "keep_last": rules.keep.last}
 
 
 def _moved(source: dict[str, Any], move: Any) -> dict[str, Any]:

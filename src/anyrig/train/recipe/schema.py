@@ -7,15 +7,19 @@ Reading a recipe runs none of the user's code and imports no TensorFlow; `model.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from anyrig.errors import UsageError
 from anyrig.report.loggers import SINKS
+from anyrig.sizes import SIZE_WORDS, parse_size
+from anyrig.store.retain import Keep
 from anyrig.topology.plan import PRECISIONS
+from anyrig.train.checkpoint import MODES, keep_rule
 from anyrig.train.every import WORDS as EVERY_WORDS
 from anyrig.train.every import Every, parse_every
 from anyrig.train.limits import DURATION_WORDS, parse_duration
@@ -61,18 +65,16 @@ def _are_loggers(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name in SINKS for name in value)
 
 
-def _is_every(value: Any) -> bool:
-    try:
-        return bool(parse_every(value))
-    except ValueError:
-        return False
+def _is_understood(parse: Callable[[Any], object]) -> Callable[[Any], bool]:
+    """Return a test that asks whether `parse` takes a value or raises ValueError."""
 
+    def test(value: Any) -> bool:
+        try:
+            return bool(parse(value))
+        except ValueError:
+            return False
 
-def _is_duration(value: Any) -> bool:
-    try:
-        return bool(parse_duration(value))
-    except ValueError:
-        return False
+    return test
 
 
 def _are_weights(value: Any) -> bool:
@@ -93,6 +95,7 @@ def _optional(expect: Expect) -> Expect:
 
 
 _COUNT = Expect("a positive integer", _is_count)
+_NUMBER = Expect("an integer, 0 or more", lambda value: _is_count(value, 0))
 _PATH = Expect("a path", _is_text)
 _PATHS = Expect(
     "a path, or a mapping of names to paths", lambda value: _are_keys(value) and not isinstance(value, list)
@@ -106,6 +109,7 @@ _ARGUMENTS = Expect("a mapping of argument names to values", lambda v: isinstanc
 _NAME = Expect("a name", _is_text)
 _LAYERS = Expect("a list of layer names", lambda value: isinstance(value, list) and all(map(_is_text, value)))
 _WEIGHTS = Expect("a list of numbers, or a mapping of outputs to numbers", _are_weights)
+_SIZE = Expect(SIZE_WORDS, _is_understood(parse_size))
 _TRUTH = Expect("true or false", lambda value: isinstance(value, bool))
 _NAMED = Expect("a name, or one name with its arguments such as {adamw: {learning_rate: 0.001}}", _is_named)
 _LOSS = Expect("a name, one name with its arguments, or a mapping of outputs to those", _is_loss)
@@ -190,11 +194,38 @@ class CompileRules(Section):
 
 
 class CheckpointRules(Section):
-    """When to save, and how many checkpoints stay."""
+    """When to save, and which checkpoints stay."""
 
-    not_yet: ClassVar = ("keep_best", "keep_every", "monitor", "mode", "max_pause")
-    every: Annotated[str, Expect(EVERY_WORDS, _is_every)] = "1 epoch"
-    keep_last: Annotated[int, _COUNT] = 3
+    every: Annotated[str, Expect(EVERY_WORDS, _is_understood(parse_every))] = "1 epoch"
+    keep_last: Annotated[int | str, Expect("a positive integer or all", lambda v: v == "all" or _is_count(v))] = 3
+    keep_best: Annotated[int | None, _optional(_NUMBER)] = None
+    monitor: Annotated[str | None, _optional(_NAME)] = None
+    mode: Annotated[str, Expect(f"one of {', '.join(MODES)}", lambda value: value in MODES)] = "auto"
+    keep_every: Annotated[int | None, _optional(_COUNT)] = None
+    max_total_size: Annotated[int | str | None, _optional(_SIZE)] = None
+    min_free: Annotated[int | str | None, _optional(_SIZE)] = None
+    max_shard_size: Annotated[int | str, _SIZE] = "5 GiB"
+
+    @model_validator(mode="after")
+    def _make_sense(self) -> Self:
+        try:
+            self.keep  # noqa: B018 - to see whether it can be understood
+        except ValueError as error:
+            raise PydanticCustomError("keep", "{text}", {"text": str(error)}) from error
+        return self
+
+    @property
+    def keep(self) -> Keep:
+        """The retention rule."""
+        return keep_rule(
+            last=None if self.keep_last == "all" else int(self.keep_last),
+            best=self.keep_best,
+            monitor=self.monitor,
+            mode=self.mode,
+            every=self.keep_every,
+            max_total_size=self.max_total_size,
+            min_free=self.min_free,
+        )
 
     @property
     def interval(self) -> Every:
@@ -215,7 +246,7 @@ class PhaseRules(Section):
 class LimitRules(Section):
     """Where a start of the run ends early."""
 
-    max_time: Annotated[float | str | None, _optional(Expect(DURATION_WORDS, _is_duration))] = None
+    max_time: Annotated[float | str | None, _optional(Expect(DURATION_WORDS, _is_understood(parse_duration)))] = None
     max_steps: Annotated[int | None, _optional(_COUNT)] = None
     batches_per_epoch: Annotated[int | None, _optional(_COUNT)] = None
 
@@ -246,7 +277,7 @@ class Recipe(Section):
         default_factory=list
     )
     limits: LimitRules = LimitRules()
-    seed: Annotated[int, Expect("an integer, 0 or more", lambda value: _is_count(value, 0))] = 0
+    seed: Annotated[int, _NUMBER] = 0
     _base_dir: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="before")
