@@ -379,6 +379,7 @@ REFUSED: dict[str, tuple[Arguments, str, str]] = {
     ),
     "class weights from JSON": ({"x": X, "y": Y, "class_weight": {"0": 2}}, "ANY-DATA-015", "'0' is not the number"),
     "half a step": ({"x": X, "y": Y, "steps_per_epoch": 2.5}, "ANY-RUN-039", "2.5"),
+    "validation never": ({"x": X, "y": Y, "validation_freq": 0}, "ANY-RUN-039", "found 0"),
     "no step": ({"x": X, "y": Y, "steps_per_epoch": 0}, "ANY-RUN-039", "1 or more"),
     "other weights": ({"x": X, "y": [Y, Y], "sample_weight": [WEIGHT]}, "ANY-DATA-016", "structure"),
     "weights a step": ({"x": X, "y": [Y, Y], "sample_weight": X}, "ANY-DATA-016", r"\(22, 4\)"),

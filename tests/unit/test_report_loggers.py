@@ -236,3 +236,18 @@ def test_an_error_reaches_every_callback_and_stays_the_one_that_is_raised() -> N
     assert "disk" in raised.value.__notes__[0]
     with pytest.raises(OSError, match="disk"), ending(callbacks):
         pass
+
+
+def test_what_is_no_number_is_left_out() -> None:
+    assert numbers({"loss": 1, "note": "warmed up", "best": None, "found": [None, 2.0]}) == {
+        "loss": 1.0,
+        "found/1": 2.0,
+    }
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (logger,) = anyrig.loggers(["jsonl"], tmp_path / "file" / "logs")
+    run = RunReport(device_plan(["/device:CPU:0"], 1), 8, 2, 2, SimpleNamespace(step=0, epoch=0, batch=0), None)
+    with pytest.raises(UsageError, match=r"(?s)cannot write into .*logs.*ANY-REPORT-006"):
+        logger.on_run_begin(run)

@@ -197,3 +197,18 @@ def test_saves_come_between_executions(tmp_path: Path) -> None:
     from anyrig.store.commit import committed_steps
 
     assert committed_steps(tmp_path / "checkpoints") == [4, 6, 10, 12]
+
+
+def test_training_and_validation_out_of_one_shuffled_dataset_are_refused(tmp_path: Path) -> None:
+    """Each pass over the one moves the order of the other: a resumed run would train on other rows."""
+    whole = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(22, seed=3)
+    fixed = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(22, seed=3, reshuffle_each_iteration=False)
+
+    def fit(dataset: tf.data.Dataset, name: str) -> None:
+        training, validation = dataset.skip(6).batch(4), dataset.take(6).batch(4)
+        saver = anyrig.Checkpoint(tmp_path / name)
+        RIG.fit(RIG.build(build), training, validation_data=validation, callbacks=[saver], verbose=0)
+
+    with pytest.raises(AnyrigError, match=r"(?s)made from one shuffled dataset.*ANY-DATA-009"):
+        fit(whole, "refused")
+    fit(fixed, "fixed")

@@ -178,7 +178,7 @@ def test_a_rollback_stays_within_its_phase(tmp_path: Path) -> None:
     make(tmp_path / "run", phases=[HEAD], on_nonfinite="rollback").train(verbose=0)
     bad = np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
     run = make(tmp_path / "run", on_nonfinite="rollback", train=(bad, Y), allow_changes=["data"])
-    with pytest.raises(AnyrigError, match=r"(?s)before the first checkpoint.*ANY-TRAIN-020"):
+    with pytest.raises(AnyrigError, match=r"(?s)no checkpoint of this phase.*ANY-TRAIN-020"):
         run.train(verbose=0)
 
 

@@ -96,6 +96,23 @@ class DatasetSource:
         _iterators_made[self.original] = max(made, number) + 1
 
 
+def refuse_shared_order(training: Any, validation: Any) -> None:
+    """Raise UsageError if two datasets are made from one that shuffles anew each time it is iterated.
+
+    Passes over the one would move the order of the other, by how many depends on where a run was carried on.
+    """
+    if not (is_dataset(training) and is_dataset(validation)):
+        return
+    of_training = {id(shuffle) for shuffle in _shuffles(training) if shuffle._reshuffle_each_iteration is not False}
+    if of_training & {id(shuffle) for shuffle in _shuffles(validation)}:
+        raise UsageError(
+            "ANY-DATA-009",
+            "training and validation data are made from one shuffled dataset: each pass over the one changes the order "
+            "of the other, and a run with checkpoints could not be carried on in that order",
+            hint="split first, then shuffle the training part; or shuffle with reshuffle_each_iteration=False",
+        )
+
+
 def is_dataset(data: Any) -> bool:
     """Tell whether `data` is a `tf.data.Dataset`."""
     return isinstance(data, tf.data.Dataset)

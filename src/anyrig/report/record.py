@@ -86,7 +86,14 @@ class Logger(keras.callbacks.Callback):
         self._step = at.step
         self._steps, self._epoch = Span.at(self._now()), Span.at(self._now())
         own = run.directory is not None and run.directory.resolve() == self._directory
-        self._sink.open(Mark(at.step, at.batch == 0) if own else None)
+        try:
+            self._sink.open(Mark(at.step, at.batch == 0) if own else None)
+        except OSError as error:
+            raise UsageError(
+                "ANY-REPORT-006",
+                f"a logger cannot write into {self._directory}: {error}",
+                hint="give loggers a folder that you may write to",
+            ) from error
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Leave out what lay between the epochs."""
@@ -136,13 +143,16 @@ class Logger(keras.callbacks.Callback):
 
 
 def numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return metrics as numbers; a metric of several values becomes several: "f1_score/0", "f1_score/1"."""
+    """Return metrics as numbers; a metric of several values becomes several: "f1_score/0", "f1_score/1".
+
+    What a user's callback puts among them and is no number (a text, None) is left out.
+    """
     found: dict[str, float] = {}
     for name, value in logs.items():
         array = value.numpy() if hasattr(value, "numpy") else value
         plain = array.tolist() if hasattr(array, "tolist") else array
         if isinstance(plain, list | tuple):
             found |= numbers({f"{name}/{index}": item for index, item in enumerate(plain)})
-        else:
+        elif isinstance(plain, int | float):
             found[name] = float(plain)
     return found

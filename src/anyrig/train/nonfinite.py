@@ -84,11 +84,12 @@ class NonFinitePolicy:
         self.tell(
             f"{what}; going back to the newest checkpoint", kind="rollback", step=step + 1, left_out=self.left_out
         )
+        otherwise = "" if updated else ', or use on_nonfinite="skip"'
         raise GoBack(
             AnyrigError(
                 "ANY-TRAIN-020",
-                "numbers that are not finite were met before the first checkpoint, so there is none to go back to",
-                hint='save more often, e.g. every="10 steps", or use on_nonfinite="skip"',
+                f"{what}; no checkpoint of this phase of the run was made before, so there is none to go back to",
+                hint=f'save more often, e.g. every="10 steps"{otherwise}',
             )
         )
 

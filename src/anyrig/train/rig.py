@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ import keras
 
 from anyrig.data.arrays import split_rows
 from anyrig.data.choose import Reading, default_size, open_source
+from anyrig.data.dataset import refuse_shared_order
 from anyrig.data.iterables import hold
 from anyrig.data.source import Source
 from anyrig.data.stream import Stream
@@ -183,7 +184,7 @@ class Rig:
             initial_epoch=_whole("initial_epoch", initial_epoch),
             steps_per_epoch=steps_per_epoch,
             validation_steps=validation_steps,
-            validation_freq=validation_freq,
+            validation_freq=_validation_freq(validation_freq),
             verbose=_verbosity(verbose),
             callbacks=others,
             recipe=recipe,
@@ -205,6 +206,7 @@ class Rig:
             if checkpoint is None:
                 history = run_fit(self, self._known, request, None, None, ())
             else:
+                refuse_shared_order(x, keras.utils.unpack_x_y_sample_weight(validation_data)[0])
                 session = Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep)
                 with stop_on_signals(self.stop), session:
                     history = run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
@@ -284,6 +286,11 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
             hint="round it: math.ceil(rows / size)",
         )
     return operator.index(value)  # NumPy's integers, too, which no checkpoint can hold
+
+
+def _validation_freq(value: Any) -> Any:
+    """Return every how many epochs validation runs, or after which epochs (from 1), as Keras has it."""
+    return list(value) if isinstance(value, Container) else _whole("validation_freq", value, 1)
 
 
 def _described(**arguments: Any) -> dict[str, Any]:
