@@ -32,6 +32,12 @@ def committed_steps(checkpoints: str | os.PathLike[str]) -> list[int]:
     return sorted(candidate.step for candidate in found if isinstance(candidate, Checkpoint))
 
 
+def newest_committed(checkpoints: str | os.PathLike[str]) -> Checkpoint | None:
+    """Return the newest committed checkpoint, opened; its data are not looked at."""
+    found = folders_with_steps(Path(checkpoints))
+    return next((candidate for candidate in found if isinstance(candidate, Checkpoint)), None)
+
+
 def newest_sound(checkpoints: str | os.PathLike[str]) -> tuple[Checkpoint | None, list[Rejected]]:
     """Return the newest committed checkpoint that verifies in full, and what was newer but could not be used."""
     rejected: list[Rejected] = []

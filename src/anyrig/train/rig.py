@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import Any
@@ -290,7 +290,7 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
 
 def _validation_freq(value: Any) -> Any:
     """Return every how many epochs validation runs, or after which epochs (from 1), as Keras has it."""
-    return list(value) if isinstance(value, Container) else _whole("validation_freq", value, 1)
+    return list(value) if isinstance(value, Collection) else _whole("validation_freq", value, 1)
 
 
 def _described(**arguments: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from anyrig.errors import UsageError
 from anyrig.report.loggers import loggers
 from anyrig.report.say import say
-from anyrig.store.commit import newest_sound
+from anyrig.store.commit import newest_committed, newest_sound
 from anyrig.topology.numeric import apply_numeric_settings
 from anyrig.topology.plan import Precision
 from anyrig.train.batch import Batch
@@ -152,18 +152,18 @@ class Run:
                 if self._has_all_steps():
                     break
             self.rig.stop.clear()  # what came too late for the last phase
-        stored, _ = newest_sound(self.directory / "checkpoints")
+        stored = newest_committed(self.directory / "checkpoints")
         self.history = stored.progress["history"] if stored is not None else {}
         return self.history
 
     def _has_all_steps(self) -> bool:
-        stored, _ = newest_sound(self.directory / "checkpoints")
+        stored = newest_committed(self.directory / "checkpoints")
         most = self._limits.max_steps
         return stored is not None and most is not None and stored.step >= most
 
     def _start_warm(self, verbose: int | str) -> None:
         """Give a new run the weights that it shall begin with."""
-        if self._init_from is None or newest_sound(self.directory / "checkpoints")[0] is not None:
+        if self._init_from is None or newest_committed(self.directory / "checkpoints") is not None:
             return
         from anyrig.train.warm_start import warm_start
 
