@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anyrig.diagnose.diff import diff as diff
     from anyrig.errors import AnyrigError as AnyrigError
     from anyrig.errors import Stopped as Stopped
     from anyrig.report.loggers import loggers as loggers
@@ -35,6 +36,7 @@ _HOMES = {
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
+    "diff": "anyrig.diagnose.diff",
     "loss_rule": "anyrig.train.step.losses",
     "loggers": "anyrig.report.loggers",
     "merge_rule": "anyrig.train.step.merging",

@@ -101,6 +101,40 @@ def test_inspect_lists_tensors(stored: Path, anyrig: Command) -> None:
     assert any(line.startswith("optimizer/main/iterations") and "scalar" in line for line in lines)
 
 
+def test_inspect_shows_statistics(stored: Path, anyrig: Command) -> None:
+    lines = anyrig("inspect", _folder(stored, 6), "--stats").out.splitlines()
+    header = next(line.split() for line in lines if line.startswith("tensor"))
+    assert header == ["tensor", "dtype", "shape", "min", "max", "mean", "norm", "zeros", "nan", "inf"]
+    bias = next(line.split() for line in lines if line.startswith("model/head/bias"))
+    assert bias == ["model/head/bias", "F32", "10", "0", "0", "0", "0", "10", "0", "0"]
+    kernel = next(line.split() for line in lines if line.startswith("model/conv/kernel"))
+    assert kernel[-7:-4] == ["6", "149", "77.5"]
+    found = json.loads(anyrig("inspect", stored, "--stats", "--json").out)
+    assert found["tensors"][0]["stats"]["min"] == 1200
+
+
+def test_diff_lists_what_differs_and_exits_3(stored: Path, anyrig: Command) -> None:
+    result = anyrig("diff", _folder(stored, 6), stored)
+    assert result.code == 3
+    lines = result.out.splitlines()
+    assert "1 tensors equal, 2 differ, 0 only in a, 0 only in b" in lines
+    kernel = next(line.split("  ") for line in lines if line.startswith("model/conv/kernel"))
+    assert [cell.strip() for cell in kernel if cell] == [
+        *("model/conv/kernel", "F32 3 x 3 x 1 x 16", "144 of 144", "1194", "0.995"),
+        "[0, 0, 0, 0]",
+    ]
+    assert "  position.epoch: 1 -> 200" in lines
+    found = json.loads(anyrig("diff", _folder(stored, 6), stored, "--json").out)
+    assert found["equal"] is False
+    assert found["changed"][0]["values"]["max_abs"] == 1194
+
+
+def test_diff_of_equal_ones_exits_0(stored: Path, anyrig: Command) -> None:
+    result = anyrig("diff", stored, _folder(stored, 1200))
+    assert result.code == 0
+    assert result.out.endswith("equal: 3 tensors, files, configuration, progress\n")
+
+
 def test_the_last_line_of_digest_is_the_state_digest_alone(stored: Path, anyrig: Command) -> None:
     for path, step in ((stored, 1200), (_folder(stored, 9), 9)):
         lines = anyrig("inspect", path, "--digest").out.splitlines()

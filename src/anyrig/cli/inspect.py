@@ -1,4 +1,4 @@
-"""`anyrig inspect`: what a run, a checkpoint or a safetensors file holds; imports neither numpy nor TensorFlow."""
+"""`anyrig inspect`: what a run, a checkpoint or a safetensors file holds; never imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anyrig.cli import options, text
+from anyrig.cli import bar, options, text
 from anyrig.errors import UsageError
 from anyrig.sizes import size
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 @click.command("inspect")
 @click.argument("path")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
+@click.option("--stats", is_flag=True, help="List every tensor with min, max, mean, norm, zeros, NaN and inf.")
 @click.option("--digest", is_flag=True, help="Print the digests only; the last line is the state digest alone.")
 @options.as_json
 @options.debug
-def command(path: str, tensors: bool, digest: bool, as_json: bool) -> None:
+def command(path: str, tensors: bool, stats: bool, digest: bool, as_json: bool) -> None:
     """Show what a checkpoint holds, without TensorFlow.
 
-    PATH is a run directory (its newest checkpoint is shown), a checkpoint, or a .safetensors file.
+    PATH is a run directory (its newest checkpoint is shown), a checkpoint, or a .safetensors file. With --stats every
+    tensor is read; min, max, mean and norm are those of its finite numbers (of complex ones their magnitudes).
     """
     from anyrig.diagnose.inspect import inspect
 
-    found = inspect(path, tensors=tensors)
+    found = inspect(path, tensors=tensors, stats=stats, watch=bar.reading)
     if as_json:
         click.echo(_as_json(found))
     elif digest:
@@ -49,7 +51,7 @@ def _echo_digests(found: Inspection) -> None:
 def _describe(found: Inspection) -> str:
     parts = [text.facts(_facts(found)), _groups(found), _files(found)]
     if found.tensors:
-        parts.append(_tensors(found))
+        parts.append(_tensors(found) if found.tensors[0].stats is None else _stats(found))
     return "\n\n".join(parts)
 
 
@@ -90,6 +92,20 @@ def _files(found: Inspection) -> str:
 def _tensors(found: Inspection) -> str:
     rows = [(line.name, line.dtype, text.shape(line.shape), size(line.nbytes), line.file) for line in found.tensors]
     return text.table(("tensor", "dtype", "shape", "size", "file"), rows, frozenset({"size"}))
+
+
+def _stats(found: Inspection) -> str:
+    columns = ("min", "max", "mean", "norm", "zeros", "nan", "inf")
+    rows = [
+        (
+            line.name,
+            line.dtype,
+            text.shape(line.shape),
+            *(text.number(getattr(line.stats, name, None)) for name in columns),
+        )
+        for line in found.tensors
+    ]
+    return text.table(("tensor", "dtype", "shape", *columns), rows, frozenset(columns))
 
 
 def _as_json(found: Inspection) -> str:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate", "Compute loss and metrics of a run or checkpoint."),
     "ls": ("ls", "List the checkpoints of a run, or the runs in a folder."),
     "inspect": ("inspect", "Show what a checkpoint holds, without TensorFlow."),
+    "diff": ("diff", "Compare two checkpoints: tensors, files, configuration, progress."),
     "verify": ("verify", "Check every byte of a checkpoint against its checksums."),
 }
 

@@ -29,6 +29,11 @@ def facts(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:
     return "\n".join(f"{indent}{label:<{width}}  {text}".rstrip() for label, text in pairs)
 
 
+def number(value: float | None) -> str:
+    """Return a number of any size in few digits, a count whole, and "-" for None."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+
 def shape(sizes: Sequence[int]) -> str:
     """Return "3 x 3 x 16", or "scalar"."""
     return " x ".join(map(str, sizes)) or "scalar"

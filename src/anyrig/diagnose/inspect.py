@@ -1,6 +1,7 @@
 """Say what a run, a checkpoint or a safetensors file holds, from manifests and headers alone.
 
-Reads no tensor, imports neither numpy nor TensorFlow, and costs the same for any size.
+Reads no tensor and imports neither numpy nor TensorFlow, so it costs the same for any size; only statistics, which
+are made on request, read what there is.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from anyrig.diagnose.tensors import NamedTensor, tensors_in, tensors_in_file
+from anyrig.diagnose.verify import Watch, unwatched
 from anyrig.errors import UsageError
 from anyrig.locations import Location, checkpoints_folder, find_checkpoint, resolve
 from anyrig.store.commit import folders_with_steps
@@ -19,10 +22,13 @@ from anyrig.store.header import TensorSpec, read_header
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint, open_checkpoint
 
+if TYPE_CHECKING:
+    from anyrig.diagnose.stats import TensorStats
+
 
 @dataclass(frozen=True, slots=True)
 class TensorLine:
-    """One tensor: `dtype` in safetensors spelling."""
+    """One tensor: `dtype` in safetensors spelling; `stats` where they were asked for and the type is known."""
 
     name: str
     dtype: str
@@ -30,6 +36,7 @@ class TensorLine:
     nbytes: int
     file: str
     aliases: tuple[str, ...] = ()
+    stats: TensorStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +80,18 @@ class Inspection:
         return self.progress.get("epoch", position.get("epoch") if isinstance(position, dict) else None)
 
 
-def inspect(path: str | os.PathLike[str], *, tensors: bool = False) -> Inspection:
-    """Describe a run directory, a folder of checkpoints, a checkpoint or a safetensors file."""
-    location = resolve(path)
+def inspect(
+    path: str | os.PathLike[str], *, tensors: bool = False, stats: bool = False, watch: Watch = unwatched
+) -> Inspection:
+    """Describe a run directory, a folder of checkpoints, a checkpoint or a safetensors file.
+
+    `stats` reads every tensor once, lists them, and gives each its `stats`; `watch` is told how far it has come.
+    """
+    found = _inspect(resolve(path), tensors or stats)
+    return _with_stats(found, watch) if stats else found
+
+
+def _inspect(location: Location, tensors: bool) -> Inspection:
     if location.kind == "safetensors":
         return _inspect_file(location.path, tensors)
     if location.kind == "checkpoint":
@@ -87,6 +103,18 @@ def inspect(path: str | os.PathLike[str], *, tensors: bool = False) -> Inspectio
         f"{location.path} is {location.words}: there is nothing to inspect.",
         hint="give a run directory, a checkpoint (a folder named step-N) or a .safetensors file",
     )
+
+
+def _with_stats(found: Inspection, watch: Watch) -> Inspection:
+    from anyrig.diagnose.stats import all_stats
+
+    stored: Sequence[NamedTensor] = (
+        tensors_in_file(found.path) if found.checkpoint is None else tensors_in(open_checkpoint(found.checkpoint))
+    )
+    with watch(found.nbytes) as advance:
+        stats = all_stats(stored, advance)
+    lines = tuple(replace(line, stats=numbers) for line, numbers in zip(found.tensors, stats, strict=True))
+    return replace(found, tensors=lines)
 
 
 def _inspect_run(location: Location, tensors: bool) -> Inspection:

@@ -1,0 +1,173 @@
+"""Say in what two checkpoints differ: tensors by name, files, configuration, progress, and where they were made.
+
+Tensors whose recorded checksums are equal are not read. Nothing is written, and TensorFlow is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyrig.diagnose.leaves import NOTHING, LeafChange, leaf_changes
+from anyrig.diagnose.tensors import NamedTensor, TensorInFile, tensors_in, tensors_in_file
+from anyrig.diagnose.verify import Watch, unwatched
+from anyrig.errors import UsageError
+from anyrig.locations import find_checkpoint, resolve
+from anyrig.store.layout import DATA_SUFFIX
+from anyrig.store.read import Checkpoint, open_checkpoint
+
+if TYPE_CHECKING:
+    from anyrig.diagnose.values import ValueChange
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSide:
+    """A tensor as one side has it: `dtype` in safetensors spelling."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorChange:
+    """A tensor that both have, and that differs; `values` is None where shapes differ or all values are equal."""
+
+    name: str
+    a: TensorSide
+    b: TensorSide
+    values: ValueChange | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """What differs between the checkpoints or files `a` and `b`.
+
+    `files` are documents and assets by checksum, `config` the leaves of the model's configuration, `progress` and
+    `record` the leaves of what the checkpoints say under these names: `record` is where a checkpoint comes from
+    (environment, hashes of recipe and data), which makes the state no other one.
+    """
+
+    a: Path
+    b: Path
+    equal_tensors: int
+    only_a: tuple[TensorSide, ...]
+    only_b: tuple[TensorSide, ...]
+    changed: tuple[TensorChange, ...]
+    files: tuple[LeafChange, ...] = ()
+    config: tuple[LeafChange, ...] = ()
+    progress: tuple[LeafChange, ...] = ()
+    record: tuple[LeafChange, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether both hold the same state: tensors, files, configuration and progress."""
+        return not (self.only_a or self.only_b or self.changed or self.files or self.config or self.progress)
+
+
+def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch = unwatched) -> Diff:
+    """Compare two run directories (their newest checkpoints), checkpoints or safetensors files.
+
+    Raises ANY-DIFF-001 when bytes that had to be read are damaged.
+    """
+    left, right = _open(a), _open(b)
+    have, want = ({tensor.name: tensor for tensor in _tensors(side)} for side in (left, right))
+    both = [(have[name], want[name]) for name in have if name in want]
+    unequal = [pair for pair in both if not _same(*pair)]
+    with watch(sum(one.nbytes + other.nbytes for one, other in unequal)) as advance:
+        compared = [_change(one, other, advance) for one, other in unequal]
+    changed = tuple(change for change in compared if change is not None)
+    config, files = _documents(left, right)
+    return Diff(
+        a=left.path if isinstance(left, Checkpoint) else left,
+        b=right.path if isinstance(right, Checkpoint) else right,
+        equal_tensors=len(both) - len(changed),
+        only_a=tuple(_side(tensor) for name, tensor in have.items() if name not in want),
+        only_b=tuple(_side(tensor) for name, tensor in want.items() if name not in have),
+        changed=changed,
+        files=files,
+        config=config,
+        progress=_leaves(left, right, lambda side: {"step": side.step, **side.progress}),
+        record=_leaves(left, right, lambda side: side.record),
+    )
+
+
+def _open(path: str | os.PathLike[str]) -> Checkpoint | Path:
+    location = resolve(path)
+    if location.kind == "safetensors":
+        return location.path
+    if location.kind in ("folder", "file"):
+        raise UsageError(
+            "ANY-DIFF-002",
+            f"{location.path} is {location.words}: it cannot be compared.",
+            hint="give a run directory, a checkpoint (a folder named step-N) or a .safetensors file",
+        )
+    return open_checkpoint(find_checkpoint(location.path))
+
+
+def _tensors(side: Checkpoint | Path) -> list[TensorInFile]:
+    return tensors_in(side) if isinstance(side, Checkpoint) else tensors_in_file(side)
+
+
+def _same(a: NamedTensor, b: NamedTensor) -> bool:
+    return a.checksum is not None and (a.dtype, a.shape, a.checksum) == (b.dtype, b.shape, b.checksum)
+
+
+def _change(a: TensorInFile, b: TensorInFile, advance: Any) -> TensorChange | None:
+    """Return how two tensors differ, or None if they are equal after all (no checksum was recorded)."""
+    from anyrig.diagnose.values import compare_values
+
+    values = compare_values(a, b, advance) if a.shape == b.shape else None
+    equal = values is None and (a.dtype, a.shape) == (b.dtype, b.shape)
+    return None if equal else TensorChange(a.name, _side(a), _side(b), values)
+
+
+def _side(tensor: NamedTensor) -> TensorSide:
+    return TensorSide(tensor.name, tensor.dtype, tensor.shape)
+
+
+def _documents(a: Checkpoint | Path, b: Checkpoint | Path) -> tuple[tuple[LeafChange, ...], tuple[LeafChange, ...]]:
+    """Return what differs in JSON documents leaf by leaf, and the other files that differ; a data file has none."""
+    if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
+        return (), ()
+    config: list[LeafChange] = []
+    files: list[LeafChange] = []
+    have, want = _checksums(a), _checksums(b)
+    for name in sorted(have.keys() | want.keys()):
+        one, other = have.get(name, NOTHING), want.get(name, NOTHING)
+        if one == other:
+            continue
+        if name.endswith(".json") and NOTHING not in (one, other):
+            config += _without_counters(leaf_changes(_json(a, name), _json(b, name)))
+        else:
+            files.append(LeafChange(name, one, other))
+    return tuple(config), tuple(files)
+
+
+def _checksums(checkpoint: Checkpoint) -> Mapping[str, str]:
+    return {entry.name: entry.checksum for entry in checkpoint.manifest.files if not entry.name.endswith(DATA_SUFFIX)}
+
+
+def _json(checkpoint: Checkpoint, name: str) -> Any:
+    return json.loads(checkpoint.document(name))
+
+
+def _without_counters(changes: Iterator[LeafChange]) -> Iterator[LeafChange]:
+    """Leave out names that differ in Keras's counter alone (`dense` and `dense_1`), which says nothing of the model."""
+    for change in changes:
+        names = [re.sub(r"_\d+$", "", value) if isinstance(value, str) else value for value in (change.a, change.b)]
+        if names[0] != names[1] or not isinstance(change.a, str):
+            yield change
+
+
+def _leaves(
+    a: Checkpoint | Path, b: Checkpoint | Path, part: Callable[[Checkpoint], dict[str, Any]]
+) -> tuple[LeafChange, ...]:
+    if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
+        return ()
+    return tuple(leaf_changes(part(a), part(b)))
