@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
+from anyrig.train.parity.report import Report, Tensor
 from tests.multi.applications import FAMILIES
 from tests.multi.zoo_pages import PAGES, SGD_LIMIT
 from tests.multi.zoo_program import (
     DEVICES,
     FAMILY_DEVICES,
     VIRTUAL_REPLICAS,
+    Outcomes,
     all_runs,
     application_on,
-    differing,
     keras_differences,
-    runs_on,
+    same_runs_of,
+    shown,
 )
 from tests.multi.zoo_table import CASES, COMPARABLE
-from tests.multi.zoo_tables import DOCS, compared, stored
+from tests.multi.zoo_tables import DOCS, stored
 
 SAMPLE = 2  # cases on two device counts, and as many against Keras
 FIRST_STEP_LIMIT = 1e-3  # where a gradient is nearly zero, Adam makes of a last bit a part of the learning rate
 FAMILY_SECONDS = 1200.0
 HOURS = 12 * 3600
-
-Found = Mapping[str, Mapping[int, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -38,33 +38,21 @@ def random(request: pytest.FixtureRequest) -> Random:
 
 
 @pytest.fixture(scope="module")
-def found(request: pytest.FixtureRequest, random: Random, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What each run of the table, or of a sample, ends with on each number of devices; two processes at a time."""
-    folder = tmp_path_factory.mktemp("runs")
-    devices: Sequence[int] = DEVICES
-    runs = all_runs(CASES)
-    if not request.config.option.full:
-        devices = (1, random.choice(DEVICES[1:]))
-        runs = [f"{name}:{random.choice(VIRTUAL_REPLICAS)}" for name in random.sample(sorted(CASES), SAMPLE)]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        by_count = dict(zip(devices, pool.map(lambda count: runs_on(folder, count, runs), devices), strict=True))
-    return {run: {count: by_count[count][run] for count in devices} for run in runs}
+def found(request: pytest.FixtureRequest, random: Random, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What each run of the table, or of a sample, has shown."""
+    if request.config.option.full:
+        return same_runs_of(tmp_path_factory.mktemp("runs"), all_runs(CASES))
+    sample = [f"{name}:{random.choice(VIRTUAL_REPLICAS)}" for name in random.sample(sorted(CASES), SAMPLE)]
+    return same_runs_of(tmp_path_factory.mktemp("runs"), sample, (1, random.choice(DEVICES[1:])))
 
 
 @pytest.mark.timeout(HOURS)
-def test_every_case_trains_or_is_refused_by_name(found: Found) -> None:
-    errors = {
-        f"{run} on {devices}": (outcome.get("error", ""), outcome.get("message"))
-        for run, by_devices in found.items()
-        for devices, outcome in by_devices.items()
-        if outcome.get("error", "") != CASES[run.partition(":")[0]].refused
-    }
-    assert errors == {}
+def test_every_case_trains_or_is_refused_by_name(found: Outcomes) -> None:
+    assert {run: outcome for run, outcome in found.items() if not as_it_should(run, outcome)} == {}
 
 
-def test_B105_B110_B111_B112_every_case_has_the_same_bytes_on_any_devices(found: Found) -> None:
-    trained = {run: list(outcomes.values()) for run, outcomes in found.items() if not refused(run)}
-    assert {run: names for run, outcomes in trained.items() if (names := differing(outcomes))} == {}
+def test_B105_B110_B111_B112_every_case_has_the_same_bytes_on_any_devices(found: Outcomes) -> None:
+    assert {run: outcome["different"] for run, outcome in found.items() if outcome.get("different")} == {}
 
 
 @pytest.fixture(scope="module")
@@ -117,27 +105,28 @@ def test_pages_list_every_case() -> None:
 
 def test_measured_runs_show_nothing_that_the_tests_refuse() -> None:
     measured = stored()
-    for run, outcome in measured["same-numbers"]["runs"].items():
-        assert outcome.get("errors", []) in ([], [CASES[run.partition(":")[0]].refused]), run
-        assert outcome.get("different", []) == [], run
+    runs = {run: outcome for run, outcome in measured["same-numbers"]["runs"].items() if outcome["devices"]}
+    assert {run: outcome for run, outcome in runs.items() if not as_it_should(run, outcome)} == {}
+    assert [run for run, outcome in runs.items() if outcome.get("different")] == []
     differences = measured["keras-parity"]["differences"]
     assert [name for name, found in differences.items() if is_sgd(name, found) and found["last"] > SGD_LIMIT] == []
 
 
-def test_a_run_is_judged_by_what_all_device_counts_show() -> None:
-    one, other = {"tensors": {"a": "1", "b": "2"}, "history": "h"}, {"tensors": {"a": "1", "b": "3"}, "history": "h"}
-    refusal, failure = {"error": "ANY-TRAIN-005"}, {"error": "ValueError"}
-    assert compared({1: one, 2: one}) == {"devices": [1, 2], "tensors": 2, "different": []}
-    assert compared({1: one, 2: other})["different"] == ["b"]
-    assert compared({}) == {"devices": []}
-    assert compared({1: refusal, 2: refusal}) == {"devices": [1, 2], "errors": ["ANY-TRAIN-005"], "refused": True}
-    assert compared({1: refusal, 2: one})["refused"] is False
-    assert compared({1: failure, 2: failure})["refused"] is False
+def test_a_run_is_shown_as_its_report_has_it() -> None:
+    same, other = Tensor(name="a"), Tensor(name="b", first_step=1, devices=(2,))
+    report = Report(name="x", virtual_replicas=4, devices=(1, 2), steps=6, tensors=(same, other))
+    assert shown(report) == {"devices": [1, 2], "tensors": 2, "different": ["b"]}
+    refused = replace(report, tensors=(), problems=((1, "no [ANY-TRAIN-005]"), (2, "no [ANY-TRAIN-005]")))
+    assert shown(refused) == {"devices": [1, 2], "errors": ["ANY-TRAIN-005"], "refused": True}
+    assert shown(replace(refused, problems=refused.problems[:1]))["refused"] is False
 
 
-def refused(run: str) -> bool:
-    """Whether the run is of a case that must be refused."""
-    return CASES[run.partition(":")[0]].refused != ""
+def as_it_should(run: str, outcome: Mapping[str, Any]) -> bool:
+    """Whether a run trained, or was refused on all device counts with the error of its case."""
+    refusal = CASES[run.partition(":")[0]].refused
+    if not refusal:
+        return "errors" not in outcome
+    return bool(outcome.get("refused")) and outcome["errors"] == [refusal]
 
 
 def is_sgd(name: str, found: Mapping[str, Any]) -> bool:

@@ -25,14 +25,12 @@ from anyrig.topology.numeric import numeric_settings  # noqa: E402
 from tests.multi.applications import FAMILIES  # noqa: E402
 from tests.multi.zoo_pages import PAGES  # noqa: E402
 from tests.multi.zoo_program import (  # noqa: E402
-    DEVICES,
     FAMILY_DEVICES,
     FAMILY_SECONDS,
     all_runs,
     application_on,
-    differing,
     keras_differences,
-    runs_on,
+    same_runs_of,
 )
 from tests.multi.zoo_table import CASES, COMPARABLE  # noqa: E402
 
@@ -49,22 +47,8 @@ def titles() -> dict[str, list[str]]:
 def same_numbers(seconds: float) -> Any:
     """Train every case with every V on every number of devices."""
     runs = all_runs(CASES)
-    found = {devices: runs_on(COLLECTED, devices, runs, seconds) for devices in DEVICES}
-    by_run = {run: {devices: found[devices][run] for devices in DEVICES if run in found[devices]} for run in runs}
-    return {"cases": titles(), "runs": {run: compared(outcomes) for run, outcomes in by_run.items()}}
-
-
-def compared(outcomes: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """Return on how many devices a run was made, and what its outcomes show."""
-    found: dict[str, Any] = {"devices": list(outcomes)}
-    errors = sorted({str(outcome["error"]) for outcome in outcomes.values() if "error" in outcome})
-    if errors:
-        refused = all("error" in outcome for outcome in outcomes.values()) and len(errors) == 1
-        return {**found, "errors": errors, "refused": refused and errors[0].startswith("ANY-")}
-    if not outcomes:
-        return found
-    first, *_ = outcomes.values()
-    return {**found, "tensors": len(first["tensors"]), "different": differing(list(outcomes.values()))}
+    found = same_runs_of(COLLECTED, runs, timeout=seconds)
+    return {"cases": titles(), "runs": {run: found.get(run, {"devices": []}) for run in runs}}
 
 
 def keras_parity(seconds: float) -> Any:
