@@ -37,7 +37,7 @@ class ChunkedHash:
     """Hash of a tensor's bytes, and of each chunk of them, from blocks that never cross a chunk's end."""
 
     def __init__(self) -> None:
-        self._whole = xxhash.xxh3_128()
+        self._whole: xxhash.xxh3_128 | None = None  # until the first chunk is full it has seen the same bytes
         self._chunk = xxhash.xxh3_128()
         self._in_chunk = 0
         self._closed: list[str] = []
@@ -48,9 +48,12 @@ class ChunkedHash:
             self._close_chunk()
         self._in_chunk += len(block)
         self._chunk.update(block)
-        self._whole.update(block)
+        if self._whole is not None:
+            self._whole.update(block)
 
     def _close_chunk(self) -> None:
+        if self._whole is None:
+            self._whole = self._chunk.copy()
         self._closed.append(self._chunk.hexdigest())
         self._chunk.reset()
         self._in_chunk = 0
@@ -59,7 +62,7 @@ class ChunkedHash:
         """Return the whole hash and the chunks' hashes (none for a tensor without bytes)."""
         if self._in_chunk:
             self._close_chunk()
-        return self._whole.hexdigest(), tuple(self._closed)
+        return (self._whole or self._chunk).hexdigest(), tuple(self._closed)
 
 
 def hash_bytes(data: bytes | memoryview) -> str:

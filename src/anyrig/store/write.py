@@ -1,29 +1,35 @@
 """Write one checkpoint: all of it, or nothing that anybody would take for one.
 
 Everything goes into a hidden partial folder next to the target; each file is made read-only and flushed, the manifest
-last, then the folder; one rename commits. On any exit by exception the partial folder is removed. Memory: one block of
-1 MiB (one whole tensor when its array is not contiguous).
+last, then the folder; one rename commits. On any exit by exception the partial folder is removed. Bytes go out from the
+arrays themselves: no memory is taken but for an array that is not contiguous, or not on the host, while it is written.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyrig.errors import AnyrigError
 from anyrig.store.digest import state_digest_of
+from anyrig.store.header import TensorSpec
 from anyrig.store.layout import MANIFEST, leftover_name, step_name
 from anyrig.store.local import LOCAL, LocalFiles, make_folders, remove_tree
 from anyrig.store.manifest import FileEntry, Manifest, Piece, TensorEntry, encode
 from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES, PlannedFile, WritePlan, plan_checkpoint
 from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
-from anyrig.store.stream import new_file, write_bytes, write_tensor
-from anyrig.store.tensors import StoredTensor, bytes_of
+from anyrig.store.stream import NewFile, new_file, write_bytes, write_tensor
+from anyrig.store.tensors import StoredTensor, bytes_of, host_array
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Check = Callable[[str, "np.ndarray[Any, Any]"], None]
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -31,7 +37,7 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def write_checkpoint(
     checkpoints: str | os.PathLike[str],
     step: int,
-    tensors: Sequence[StoredTensor],
+    tensors: Iterable[StoredTensor],
     *,
     progress: Mapping[str, Any],
     documents: Mapping[str, bytes] = {},
@@ -39,6 +45,7 @@ def write_checkpoint(
     record: Mapping[str, Any] = {},
     replace: bool = False,
     max_shard_bytes: int = MAX_SHARD_BYTES,
+    check: Check = lambda name, array: None,
     files: LocalFiles = LOCAL,
 ) -> Checkpoint:
     """Commit `<checkpoints>/step-<9 digits>` and return it opened.
@@ -46,11 +53,13 @@ def write_checkpoint(
     `documents` are plain file names, `assets` paths below `assets/`; `progress` and `record` must fit into JSON.
     A sound checkpoint of this step with the same state is returned as it is. One with another state is an error; with
     `replace` it, or one with other progress, gives way to the new one once that is on the disk. A damaged one is set
-    aside under a hidden name.
+    aside under a hidden name. `check` is given each tensor before it is written; what it raises ends the save. Each
+    tensor is let go of as soon as it is written: `drained` makes sure that the caller does not hold it either.
     """
+    given = list(tensors)
     plan = plan_checkpoint(
         step,
-        tensors,
+        given,
         progress=progress,
         documents=documents,
         assets=assets,
@@ -60,7 +69,7 @@ def write_checkpoint(
     root = Path(checkpoints)
     with _named_errors(root, step):
         existing = _existing(root, step, files)
-        same = existing is not None and existing.state_digest == state_digest_of(tensors, step)
+        same = existing is not None and existing.state_digest == state_digest_of(given, step)
         if existing is not None and same and (not replace or existing.progress == plan.progress):
             return existing
         if existing is not None and not replace:
@@ -69,7 +78,15 @@ def write_checkpoint(
                 f"{existing.path} already holds another state of step {step}.",
                 hint="resume from it, or train into another run directory",
             )
-        return _write(root, plan, tensors, files)
+        remaining = {tensor.name: tensor for tensor in drained(given)}
+        return _write(root, plan, remaining, check, files)
+
+
+def drained(tensors: list[StoredTensor]) -> Iterator[StoredTensor]:
+    """Yield the members of a list and take them out of it: whoever receives them is the only one to hold them."""
+    tensors.reverse()
+    while tensors:
+        yield tensors.pop()
 
 
 @contextmanager
@@ -100,11 +117,13 @@ def _existing(root: Path, step: int, files: LocalFiles) -> Checkpoint | None:
     return None
 
 
-def _write(root: Path, plan: WritePlan, tensors: Sequence[StoredTensor], files: LocalFiles) -> Checkpoint:
+def _write(
+    root: Path, plan: WritePlan, remaining: dict[str, StoredTensor], check: Check, files: LocalFiles
+) -> Checkpoint:
     make_folders(files, root)
     final = root / step_name(plan.step)
     with _partial_folder(root, plan.step, files) as partial:
-        _fill(partial, plan, {tensor.name: tensor for tensor in tensors}, files)
+        _fill(partial, plan, remaining, check, files)
         with _out_of_the_way(root, plan.step, files):
             # Committed by this rename: every file, the manifest and the folder's list of names are on the disk by now.
             files.rename(partial, final)
@@ -147,12 +166,14 @@ def _partial_folder(root: Path, step: int, files: LocalFiles) -> Iterator[Path]:
         raise
 
 
-def _fill(folder: Path, plan: WritePlan, tensors: Mapping[str, StoredTensor], files: LocalFiles) -> None:
-    """Write every file and flush every folder, the manifest last and `folder` after it."""
+def _fill(folder: Path, plan: WritePlan, remaining: dict[str, StoredTensor], check: Check, files: LocalFiles) -> None:
+    """Write every file and flush every folder, the manifest last and `folder` after it; empty `remaining`."""
     entries: list[FileEntry] = []
-    stored: dict[str, TensorEntry] = {}
+    stored: dict[str, TensorEntry | None] = dict.fromkeys(remaining)
     for planned in plan.data_files:
-        entries.append(_write_data(folder, planned, tensors, stored, files))
+        file, tensors = _write_data(folder, planned, remaining, check, files)
+        entries.append(file)
+        stored |= tensors
     for name, content in plan.other_files.items():
         make_folders(files, (folder / name).parent)
         entries.append(write_bytes(folder, name, content, files))
@@ -161,7 +182,7 @@ def _fill(folder: Path, plan: WritePlan, tensors: Mapping[str, StoredTensor], fi
     manifest = Manifest(
         step=plan.step,
         files=tuple(entries),
-        tensors=tuple(stored[name] for name in tensors),
+        tensors=tuple(entry for entry in stored.values() if entry is not None),
         progress=plan.progress,
         record=plan.record,
     )
@@ -170,21 +191,21 @@ def _fill(folder: Path, plan: WritePlan, tensors: Mapping[str, StoredTensor], fi
 
 
 def _write_data(
-    folder: Path,
-    planned: PlannedFile,
-    tensors: Mapping[str, StoredTensor],
-    stored: dict[str, TensorEntry],
-    files: LocalFiles,
-) -> FileEntry:
-    """Write one data file and add an entry for each of its tensors to `stored`."""
+    folder: Path, planned: PlannedFile, remaining: dict[str, StoredTensor], check: Check, files: LocalFiles
+) -> tuple[FileEntry, dict[str, TensorEntry]]:
+    """Write one data file, taking its tensors out of `remaining`; return its entry and those of its tensors."""
+    stored: dict[str, TensorEntry] = {}
     with new_file(folder, planned.name, files) as new:
         new.write(memoryview(planned.header))
         for spec in planned.tensors:
-            start = new.size
-            checksum, chunks = write_tensor(new, bytes_of(tensors[spec.name].array))
-            piece = Piece((0,) * len(spec.shape), spec.shape, planned.name, start, new.size, chunks)
-            given = tensors[spec.name]
-            stored[spec.name] = TensorEntry(
-                spec.name, given.aliases, spec.dtype, spec.shape, checksum, given.place, (piece,)
-            )
-        return new.finish()
+            stored[spec.name] = _write_tensor(new, planned.name, spec, remaining.pop(spec.name), check)
+        return new.finish(), stored
+
+
+def _write_tensor(new: NewFile, file: str, spec: TensorSpec, given: StoredTensor, check: Check) -> TensorEntry:
+    array = host_array(given)
+    check(spec.name, array)
+    start = new.size
+    checksum, chunks = write_tensor(new, bytes_of(array))
+    piece = Piece((0,) * len(spec.shape), spec.shape, file, start, new.size, chunks)
+    return TensorEntry(spec.name, given.aliases, spec.dtype, spec.shape, checksum, given.place, (piece,))
