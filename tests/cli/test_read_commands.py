@@ -179,3 +179,25 @@ def test_verify_as_json(stored: Path, anyrig: Command) -> None:
     report = json.loads(result.out)
     assert report["sound"] is False
     assert [len(verdict["damage"]) for verdict in report["checkpoints"]] == [0, 1, 0]
+
+
+def test_repair_says_what_it_does_and_from_where_the_run_goes_on(stored: Path, anyrig: Command) -> None:
+    would = anyrig("repair", stored, "--dry-run")
+    assert would.out.startswith("would have removed .step-000001206.partial-0123abcd: a save of step 1206 that was not")
+    _damage(stored, 9)
+    result = anyrig("repair", stored)
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0] == would.out.splitlines()[0].removeprefix("would have ")
+    assert lines[1].startswith("damaged, and left as it is: step-000000009: model-")
+    assert lines[2:] == ["2 sound, newest step 1,200: the run goes on from there"]
+    assert anyrig("repair", stored).out.startswith("nothing to repair\n")
+
+
+def test_repair_exits_3_when_nothing_is_left_to_go_on_from(stored: Path, anyrig: Command) -> None:
+    for step in STEPS:
+        _damage(stored, step)
+    assert anyrig("repair", stored).code == 3
+    result = anyrig("repair", stored, "--json")
+    assert result.code == 3
+    assert json.loads(result.out)["newest"] is None

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("inspect", "Show what a checkpoint holds, without TensorFlow."),
     "diff": ("diff", "Compare two checkpoints: tensors, files, configuration, progress."),
     "verify": ("verify", "Check every byte of a checkpoint against its checksums."),
+    "repair": ("repair", "Clean up a run directory after a crash; no committed step is deleted."),
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -82,20 +83,8 @@ class RunLock:
 
     def _refuse_if_held(self) -> None:
         found = _read(self._path)
-        if found is None:
-            return
-        age = self._age()
-        if found.get("machine") == machine():
-            alive = start_of(found.get("pid")) == found.get("started")
-        else:
-            alive = age < self._stale_after
-        if alive:
-            raise AnyrigError(
-                "ANY-LOCK-001",
-                f"{self._folder} is in use: {_describe(found)}, last sign of life {age:.0f} s ago.",
-                hint=f"wait for it or stop it; if that machine is gone, the lock is taken over "
-                f"{self._stale_after:.0f} s after its last sign of life (or delete {self._path})",
-            )
+        if found is not None:
+            _refuse_if_alive(self._path, found, self._age(), self._stale_after)
 
     def _age(self) -> float:
         """Seconds since the last heartbeat, both times taken from the file system."""
@@ -125,6 +114,28 @@ class RunLock:
     def _read_token(self) -> object:
         found = _read(self._path)
         return None if found is None else found.get("token")
+
+
+def refuse_if_in_use(run: str | os.PathLike[str]) -> None:
+    """Raise as `RunLock` would if another process holds the run directory, without writing anything."""
+    path = Path(run) / LOCK
+    found = _read(path)
+    if found is not None:
+        _refuse_if_alive(path, found, time.time() - path.stat().st_mtime, STALE_SECONDS)
+
+
+def _refuse_if_alive(path: Path, found: dict[str, Any], age: float, stale_after: float) -> None:
+    if found.get("machine") == machine():
+        alive = start_of(found.get("pid")) == found.get("started")
+    else:
+        alive = age < stale_after
+    if alive:
+        raise AnyrigError(
+            "ANY-LOCK-001",
+            f"{path.parent} is in use: {_describe(found)}, last sign of life {age:.0f} s ago.",
+            hint=f"wait for it or stop it; if that machine is gone, the lock is taken over {stale_after:.0f} s after "
+            f"its last sign of life (or delete {path})",
+        )
 
 
 def _read(path: Path) -> dict[str, Any] | None:

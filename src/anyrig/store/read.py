@@ -176,8 +176,12 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             f"{folder} was not finished or was set aside: it is not a checkpoint.",
             hint="use a folder named step-N (`anyrig ls RUN` lists them)",
         )
+    return open_unfinished(folder, step_of(name))
+
+
+def open_unfinished(folder: Path, step: int | None) -> Checkpoint:
+    """Open a folder whatever its name says, so that a repair can see what is in it; it holds `step` unless None."""
     manifest = decode(_manifest_bytes(folder))
-    step = step_of(name)
     if step not in (None, manifest.step):
         raise ManifestError(
             "ANY-LOAD-004",
