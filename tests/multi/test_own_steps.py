@@ -21,7 +21,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_stopped_run_carried_on_has_the_bytes_of_an_uninterrupted_one(found: Any, devices: int) -> None:
+def test_B126_a_stopped_run_carried_on_has_the_bytes_of_an_uninterrupted_one(found: Any, devices: int) -> None:
     assert found[devices]["resumed_equals_whole"]
 
 
@@ -38,7 +38,7 @@ def test_two_devices_hold_a_copy_each_and_one_state_describes_both(found: Any) -
     assert found[2]["statistics_agree"]
 
 
-def test_a_checkpoint_of_two_devices_is_the_same_on_one(found: Any) -> None:
+def test_B125_a_checkpoint_of_two_devices_is_the_same_on_one(found: Any) -> None:
     assert found[1]["restored"]
 
 

@@ -149,7 +149,7 @@ def test_optimizers_of_a_multi_optimizer_go_by_the_users_pattern() -> None:
     assert "optimizer/main/optimizers/default/two_heads.0/up/velocity" in found
 
 
-def test_slots_belong_to_their_variable_by_identity_not_by_name() -> None:
+def test_slots_belong_to_their_variable_by_identity_not_by_name_b081() -> None:
     model = build(optimizers.Adam())
     layer = model.layers[2]
     assert isinstance(layer, TwoHeads)
@@ -200,7 +200,7 @@ def test_two_slots_of_one_name_are_an_error() -> None:
         named(build(Clash(0.1)))
 
 
-def test_an_unbuilt_optimizer_is_built_by_capture_and_restore_u12() -> None:
+def test_an_unbuilt_optimizer_is_built_by_capture_and_restore_u12_b060_b062() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1, name="d")])
     model.compile("adam", "mse")
     captured = capture(model)

@@ -489,6 +489,43 @@ def test_lora_weights_are_stored_apart_not_merged() -> None:
     assert np.array_equal(stored["model/dense.0/kernel"], dense._kernel)
 
 
+@pytest.mark.filterwarnings("ignore:.*will be cast")
+def test_a_quantised_base_under_lora_comes_back_b170() -> None:
+    def build() -> keras.Model:
+        model = small(4)
+        model.layers[-1].quantize("int8")
+        model.layers[-1].enable_lora(2)
+        return model
+
+    model, other = build(), build()
+    model.layers[-1].lora_kernel_b.assign(keras.ops.ones_like(model.layers[-1].lora_kernel_b))
+    stored = capture(model)
+    assert {"int8", "float32"} <= {str(tensor.array.dtype) for tensor in stored.tensors}
+    assert contents(stored) != state_of(other)
+    restore(Source(stored), other)
+    assert state_of(other) == contents(stored)
+    plain = small(4)
+    before = state_of(plain)
+    with pytest.raises(AnyrigError, match="int8"):
+        restore(Source(stored), plain)
+    assert state_of(plain) == before
+
+
+def test_a_model_compiled_twice_has_one_optimizer_and_one_set_of_metrics_b082() -> None:
+    def build(times: int) -> keras.Model:
+        model = small(4, optimizer="adam")
+        for _ in range(times):
+            model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        model.fit(np.ones((2, 4)), np.ones((2, 4)), verbose=0)
+        return model
+
+    twice, once = build(2), build(1)
+    stored = capture(twice)
+    assert contents(stored).keys() == state_of(once).keys()
+    restore(Source(stored), once)
+    assert state_of(once) == contents(stored)
+
+
 def test_model_document_is_the_config_without_compile() -> None:
     model = small(4, optimizer="adam")
     document = json.loads(capture(model).documents["model.json"])

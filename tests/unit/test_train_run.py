@@ -332,3 +332,15 @@ def test_a_stop_without_a_checkpoint_is_told(straight: Path) -> None:
     model = rig.build(build)
     with pytest.raises(anyrig.Stopped, match="nothing was saved"):
         rig.fit(model, X, Y, verbose=0, callbacks=[Do("on_train_batch_end", 1, rig.request_stop)])
+
+
+def test_B072_a_model_that_its_first_batch_builds_is_carried_on(tmp_path: Path) -> None:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.layers.Dense(6), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        return model
+
+    train(tmp_path / "whole", build_model=build, epochs=2)
+    for epochs in (1, 2):
+        train(tmp_path / "resumed", build_model=build, epochs=epochs)
+    assert newest(tmp_path / "resumed").state_digest == newest(tmp_path / "whole").state_digest
