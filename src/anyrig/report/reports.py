@@ -33,12 +33,16 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """One committed checkpoint: its step, how long training waited for it, its bytes of tensors, its folder."""
+    """One committed checkpoint: its step, how long training waited for it, its bytes of tensors, its folder.
+
+    `warnings` says which limits on space could not be held.
+    """
 
     step: int
     seconds: float
     bytes: int
     path: Path
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

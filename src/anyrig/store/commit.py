@@ -7,13 +7,14 @@ What cannot be read for lack of permission is an error, never "not there": a run
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from anyrig.store.layout import leftover_name, leftover_of, step_name, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, remove_tree
 from anyrig.store.parse import ManifestError
+from anyrig.store.pins import sweep_pins
 from anyrig.store.read import Checkpoint, open_checkpoint, unreadable, verify_checkpoint
 
 
@@ -52,9 +53,12 @@ def newest_sound(checkpoints: str | os.PathLike[str]) -> tuple[Checkpoint | None
     return None, rejected
 
 
-def folders_with_steps(root: Path) -> Iterator[Checkpoint | Rejected]:
-    """Yield what bears a step, newest first: opened when committed, else with the reason (unfinished saves too)."""
-    named = [(step, name) for name in _names(root) if (step := _step_in(name)) is not None]
+def folders_with_steps(root: Path, without: Container[str] = ()) -> Iterator[Checkpoint | Rejected]:
+    """Yield what bears a step, newest first: opened when committed, else with the reason (unfinished saves too).
+
+    Folders named in `without` are left out, unread.
+    """
+    named = [(step, name) for name in _names(root) if name not in without and (step := _step_in(name)) is not None]
     for step, name in sorted(named, key=lambda item: (-item[0], item[1])):
         folder = root / name
         if folder.is_symlink():
@@ -103,4 +107,4 @@ def sweep_partials(checkpoints: str | os.PathLike[str], *, files: LocalFiles = L
             files.flush_folder(root)
         else:
             remove_tree(files, root / name)
-    return [name for name, _ in names]
+    return [name for name, _ in names] + sweep_pins(root, files=files)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ _FOLDER_FLUSH_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP}  # some FUSE and netwo
 
 class LocalFiles:
     """The local file system. File handles are plain descriptors."""
+
+    def free(self, path: Path) -> int:
+        """Bytes that this user may still write to the disk of the folder `path`."""
+        return shutil.disk_usage(path).free
 
     def make_folder(self, path: Path) -> None:
         """Create one folder; its parent exists, it does not."""

@@ -169,6 +169,7 @@ class Saver:
         limited = self._at_most_steps() and not ended
         if self.session is not None and (stopping or limited or self._due(boundary)):
             self._save(boundary.kind)
+        self._refuse_missing_monitor(boundary)
         if stopping:
             self._raise_stopped()
         if limited:
@@ -185,11 +186,32 @@ class Saver:
         position, every = self.loop.position, self.every
         if every is None or (boundary.kind == "batch" and boundary.last_batch):
             return False
+        if boundary.kind == "epoch" and self._is_best():
+            return True
         if every.unit == "epoch":
             return boundary.kind == "epoch" and position.epoch % every.count == 0
         if every.unit != "step":
             return time.monotonic() - self._saved_at >= 60 * every.count
         return position.step % every.count < boundary.steps
+
+    def _is_best(self) -> bool:
+        """Tell whether this epoch is one of the best: it is saved then, whatever the interval."""
+        keeper = self.session.keeper if self.session is not None else None
+        return keeper is not None and keeper.would_be_best(self.loop.last_logs.get(keeper.keep.monitor or ""))
+
+    def _refuse_missing_monitor(self, boundary: Boundary) -> None:
+        """Raise after the first epoch that should have had the monitored metric and has not; the epoch is saved."""
+        monitor, loop = self.session.keep.monitor if self.session is not None else None, self.loop
+        if boundary.kind != "epoch" or monitor is None or monitor in loop.last_logs:
+            return
+        validated = loop.validate is None or loop.model._should_eval(loop.position.epoch - 1, loop.validation_freq)
+        if validated or not monitor.startswith("val_"):
+            raise UsageError(
+                "ANY-RUN-041",
+                f"monitor: there is no metric {monitor!r} after epoch {loop.position.epoch}; there are "
+                f"{', '.join(sorted(loop.last_logs)) or 'none'}",
+                hint="set monitor of the checkpoint to one of these; a val_ metric needs validation data",
+            )
 
     def _finished(self) -> bool:
         return self.loop.position.epoch >= self.loop.epochs or self.loop.model.stop_training
@@ -280,11 +302,14 @@ class Saver:
             assets=captured.assets,
             record={
                 "run": self.identity,
+                "keep": asdict(self.session.keep),
                 "inputs": keras.tree.map_structure(_specification, loop.stream.source.sample()[0]),
                 "numeric": numeric_settings(),
                 "environment": environment(),
             },
         )
+        for warning in report.warnings:
+            loop.nonfinite.tell(warning, kind="warning")
         notify(loop.callbacks.callbacks, "on_save_report", report)
 
     def _present(self, captured: Captured) -> tuple[str, Position]:

@@ -22,13 +22,14 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.events import Events, JsonLines, read_events
 from anyrig.locations import prepare_run_directory
 from anyrig.report.reports import SaveReport
-from anyrig.store.commit import Rejected, committed_steps, newest_sound, set_aside, sweep_partials
+from anyrig.store.commit import Rejected, newest_sound, set_aside, sweep_partials
 from anyrig.store.lock import RunLock
 from anyrig.store.read import Checkpoint
-from anyrig.store.retain import Keep, StepInfo, remove_steps, to_remove
+from anyrig.store.retain import Keep
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import write_checkpoint
 from anyrig.topology.numeric import apply_numeric_settings, numeric_settings
+from anyrig.train.keeping import Keeper
 
 RESUME = ("auto", "never", "must")
 
@@ -48,6 +49,7 @@ class Session:
         self.stored: Checkpoint | None = None
         self.rejected: list[Rejected] = []
         self.constant_not_finite: frozenset[str] = frozenset()  # names that were so before training: masks of -inf
+        self.keeper = Keeper(self.checkpoints, keep)
         self._lock = RunLock(self.directory)
         self._open = ExitStack()
         self.events = Events()
@@ -98,6 +100,8 @@ class Session:
         """Commit one state and apply retention; a state with numbers that are not finite is refused."""
         refuse_not_finite(tensors, step, self.constant_not_finite)
         self._lock.check()
+        nbytes = sum(tensor.array.nbytes for tensor in tensors)
+        short_of_room = self.keeper.make_room(nbytes)
         started = time.perf_counter()
         saved = write_checkpoint(
             self.checkpoints,
@@ -109,12 +113,10 @@ class Session:
             record=record,
             replace=True,
         )
-        report = SaveReport(
-            step, time.perf_counter() - started, sum(tensor.array.nbytes for tensor in tensors), saved.path
-        )
-        self.events.emit("save", step=step, seconds=round(report.seconds, 4), bytes=report.bytes)
-        steps = [StepInfo(found) for found in committed_steps(self.checkpoints)]
-        remove_steps(self.checkpoints, to_remove(steps, self.keep))
+        seconds = time.perf_counter() - started
+        removed, too_large = self.keeper.retain(step)
+        report = SaveReport(step, seconds, nbytes, saved.path, tuple(filter(None, (short_of_room, too_large))))
+        self.events.emit("save", step=step, seconds=round(seconds, 4), bytes=nbytes, removed=removed)
         return report
 
     def _find_stored(self) -> None:
@@ -140,6 +142,7 @@ class Session:
                 hint=f"look at them with: anyrig verify {self.directory}; or give another run directory",
             )
         self.stored = found
+        self.keeper.sound = found.step if found is not None else None
 
     def _settle_numerics(self) -> None:
         """Put the stored numeric settings in force, or pin the present ones for a new run."""

@@ -1,0 +1,155 @@
+"""Retention of one run: room before a save, removal after it, and what counts as the best.
+
+May run in the thread that writes. It knows the committed steps from their manifests, each read once, so the best
+survives a restart. Only the holder of the run's lock removes; anybody may ask.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anyrig.errors import AnyrigError
+from anyrig.sizes import size
+from anyrig.store.commit import folders_with_steps
+from anyrig.store.local import LOCAL, LocalFiles, folder_names
+from anyrig.store.pins import pins
+from anyrig.store.read import Checkpoint, verify_checkpoint
+from anyrig.store.retain import Keep, StepInfo, remove_steps, to_make_room, to_remove, would_be_best
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a manifest says of a step: its value of each metric, and its bytes."""
+
+    step: int
+    metrics: Mapping[str, Any]
+    nbytes: int
+
+
+class Keeper:
+    """Keeps the checkpoints in the folder `checkpoints` by `keep`.
+
+    `sound` is the newest step whose bytes were read back and found right, as far as the caller knows.
+    """
+
+    def __init__(self, checkpoints: Path, keep: Keep, *, sound: int | None = None, files: LocalFiles = LOCAL) -> None:
+        self.checkpoints = checkpoints
+        self.keep = keep
+        self.sound = sound
+        self._files = files
+        self._known: dict[str, Known] = {}
+        self._lock = threading.Lock()  # the training asks while a save in the background is kept
+        self._warned: set[str] = set()
+
+    def steps(self) -> list[StepInfo]:
+        """Return the committed steps, oldest first."""
+        with self._lock:
+            there = set(folder_names(self.checkpoints))
+            self._known = {name: known for name, known in self._known.items() if name in there}
+            for found in folders_with_steps(self.checkpoints, without=self._known):
+                if isinstance(found, Checkpoint):
+                    self._known[found.path.name] = known_of(found)
+            known_steps = list(self._known.values())
+        pinned = pins(self.checkpoints)
+        infos = [
+            StepInfo(known.step, metric_of(known.metrics, self.keep.monitor), known.step in pinned, known.nbytes)
+            for known in known_steps
+        ]
+        return sorted(infos, key=lambda info: info.step)
+
+    def would_be_best(self, value: object) -> bool:
+        """Tell whether a checkpoint with that value of the monitored metric would be kept as one of the best."""
+        number = metric_of({"": value}, "")
+        return number is not None and would_be_best(number, self.steps(), self.keep)
+
+    def make_room(self, nbytes: int) -> str | None:
+        """Remove what may go so that a save of `nbytes` fits; return a warning when less than `min_free` is left.
+
+        Raises AnyrigError, before anything is written, when the save does not fit.
+        """
+        if nbytes + (self.keep.min_free or 0) <= self._free():
+            return None
+        steps = self.steps()
+        self._remove(to_make_room(steps, self.keep, coming=nbytes, free=self._free()), steps)
+        free = self._free()
+        if nbytes > free:
+            raise AnyrigError(
+                "ANY-STORE-014",
+                f"a save needs {size(nbytes)}, and {size(free)} are free on the disk of {self.checkpoints}; nothing "
+                "was written, and earlier checkpoints are as they were",
+                hint="free some space, or keep fewer checkpoints (keep_last, keep_best, keep_every, pins)",
+            )
+        least = self.keep.min_free or 0
+        if nbytes + least <= free:
+            return None
+        return self._once(
+            f"min_free ({size(least)}) cannot be held: a save takes {size(nbytes)} of the {size(free)} that are free, "
+            "and no other checkpoint may go"
+        )
+
+    def retain(self, written: int | None = None) -> tuple[list[int], str | None]:
+        """Remove what the rules let go; return the steps, and a warning when `max_total_size` cannot be held.
+
+        `written` is a step that was just written, maybe in the place of another state.
+        """
+        with self._lock:
+            self._known = {name: known for name, known in self._known.items() if known.step != written}
+        self.sound = None if self.sound == written else self.sound
+        steps = self.steps()
+        going = to_remove(steps, self.keep, free=self._free() if self.keep.min_free else None)
+        self._remove(going, steps)
+        left = sum(info.nbytes for info in steps if info.step not in going)
+        most = self.keep.max_total_size
+        if most is None or left <= most:
+            return going, None
+        return going, self._once(f"max_total_size ({size(most)}) cannot be held: what has to stay takes {size(left)}")
+
+    def _once(self, warning: str) -> str | None:
+        """Return a warning the first time that its setting cannot be held."""
+        setting = warning.partition(" ")[0]
+        known, self._warned = setting in self._warned, self._warned | {setting}
+        return None if known else warning
+
+    def _remove(self, going: Sequence[int], steps: Sequence[StepInfo]) -> None:
+        """Remove steps; before that, one checkpoint that stays has been read back in full."""
+        if going and self.sound not in {info.step for info in steps} - set(going):
+            self._check()
+        remove_steps(self.checkpoints, going, files=self._files)
+
+    def _check(self) -> None:
+        """Read the newest checkpoint back; only a sound one lets others go."""
+        newest = next(found for found in folders_with_steps(self.checkpoints) if isinstance(found, Checkpoint))
+        damage = verify_checkpoint(newest)
+        if damage:
+            raise AnyrigError(
+                "ANY-STORE-018",
+                f"{newest.path} does not read back as it was written: {damage[0]}; no other checkpoint was removed",
+                hint="check the disk; the next start of the run goes on from the newest sound checkpoint",
+            )
+        self.sound = newest.step
+
+    def _free(self) -> int:
+        return self._files.free(self.checkpoints)
+
+
+def known_of(checkpoint: Checkpoint) -> Known:
+    """Return what its manifest says of a checkpoint.
+
+    Metrics are those of an epoch that was just over when it was saved. One saved in the middle of an epoch has none
+    that are fresh, nor has one that the end of the training changed (best weights restored, averages taken over).
+    """
+    progress = checkpoint.progress
+    fresh = progress.get("boundary") in ("epoch", "end") and not progress.get("changed_at_end")
+    metrics = progress.get("metrics") if fresh else None
+    nbytes = sum(entry.size for entry in checkpoint.manifest.files)
+    return Known(checkpoint.step, metrics if isinstance(metrics, dict) else {}, nbytes)
+
+
+def metric_of(metrics: Mapping[str, Any], monitor: str | None) -> float | None:
+    """Return the value of the monitored metric as a number, None where there is none."""
+    value = metrics.get(monitor) if monitor is not None else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
