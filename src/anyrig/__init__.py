@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from anyrig.report.profile import Profile as Profile
     from anyrig.train.batch import Batch as Batch
     from anyrig.train.checkpoint import Checkpoint as Checkpoint
+    from anyrig.train.following import wait as wait
     from anyrig.train.limits import Limits as Limits
     from anyrig.train.parity.run import parity as parity
     from anyrig.train.phases import Phase as Phase
@@ -42,6 +43,7 @@ _HOMES = {
     "merge_rule": "anyrig.train.step.merging",
     "parity": "anyrig.train.parity.run",
     "tune_lr": "anyrig.train.tune",
+    "wait": "anyrig.train.following",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605  (each name is found by __getattr__)

@@ -37,7 +37,7 @@ def _bare() -> float:
     return float(subprocess.run([sys.executable, "-c", BARE], check=True, capture_output=True, timeout=60).stdout)
 
 
-@pytest.mark.parametrize("name", ["--help", "ls", "inspect", "verify", "diff"])
+@pytest.mark.parametrize("name", ["--help", "ls", "inspect", "verify", "diff", "prune"])
 def test_reading_starts_in_a_blink(name: str, stored: Path, record_property: pytest.RecordProperty) -> None:
     (stored / "checkpoints" / ".step-000001206.partial-0123abcd").rmdir()
     arguments = [name, *{"--help": [], "diff": [str(stored)] * 2}.get(name, [str(stored)])]

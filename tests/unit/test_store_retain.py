@@ -124,7 +124,7 @@ def test_each_verdict_has_its_reasons() -> None:
         40: "max_total_size",
         50: ("pinned",),
         60: "max_total_size",
-        70: ("newest", "one of the last 2"),
+        70: ("newest",),
     }
 
 

@@ -59,10 +59,10 @@ def _list_run(location: Location, as_json: bool) -> None:
     folder = checkpoints_folder(location)
     committed, rejected = _read(folder)
     others = [
-        *({"name": item.name, "step": item.step, "reason": item.reason} for item in rejected),
+        *({"name": i.name, "step": i.step, "reason": i.reason.removeprefix(f"{folder / i.name} ")} for i in rejected),
         *_left_over(folder),
     ]
-    rows = [_row(checkpoint) for checkpoint in committed]
+    rows = _marked([_row(checkpoint) for checkpoint in committed], folder, committed)
     if as_json:
         click.echo(json.dumps({"checkpoints": rows, "not_committed": others}, indent=2, ensure_ascii=False))
         return
@@ -136,6 +136,27 @@ def _row(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+def _marked(rows: list[dict[str, Any]], folder: Path, committed: list[Checkpoint]) -> list[dict[str, Any]]:
+    """Add to each row its marks: the newest, the best ones by the run's own rule, and pins with their names."""
+    from anyrig.cli.runs import stored_rule
+    from anyrig.store.pins import pins
+    from anyrig.store.retain import StepInfo, best_of
+    from anyrig.train.keeping import known_of, metric_of
+
+    keep, pinned = stored_rule(committed[-1] if committed else None), pins(folder)
+    known = [known_of(checkpoint) for checkpoint in committed]
+    best = best_of([StepInfo(item.step, metric_of(item.metrics, keep.monitor)) for item in known], keep)
+    return [
+        {**row, "newest": row is rows[-1], "best": row["step"] in best, "pin": pinned.get(row["step"])} for row in rows
+    ]
+
+
+def _marks(row: dict[str, Any]) -> str:
+    pin = row["pin"]
+    pinned = None if pin is None else f"pinned as {pin}" if pin else "pinned"
+    return ", ".join(filter(None, ("newest" if row["newest"] else "", "best" if row["best"] else "", pinned)))
+
+
 def _written(folder: Path) -> float:
     """Return when the checkpoint was written, in seconds since 1970."""
     return (folder / "manifest.json").stat().st_mtime
@@ -149,7 +170,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             row["position"],
             size(row["bytes"]),
             words.age(now - row["written"]),
-            "newest" if row is rows[-1] else "",
+            _marks(row),
             words.values(row["metrics"]),
         )
         for row in rows

@@ -72,7 +72,7 @@ def judge(steps: Iterable[StepInfo], keep: Keep, *, sound: int | None = None, fr
     `min_free` is not looked at.
     """
     ordered = sorted(steps, key=lambda info: info.step)
-    ranks = {step: rank for rank, step in enumerate(_best(ordered, keep))}
+    ranks = {step: rank for rank, step in enumerate(best_of(ordered, keep))}
     fixed = {info.step: tuple(_beyond_rules(info, ordered)) for info in ordered}
     stays = {
         info.step: fixed[info.step] + tuple(_by_rules(info, place, keep, ranks))
@@ -125,8 +125,8 @@ def _beyond_rules(info: StepInfo, ordered: Sequence[StepInfo]) -> Iterator[str]:
 
 
 def _by_rules(info: StepInfo, place: int, keep: Keep, ranks: Mapping[int, int]) -> Iterator[str]:
-    if keep.last is None or place < keep.last:
-        yield "all are kept" if keep.last is None else f"one of the last {keep.last}" if keep.last > 1 else "the last"
+    if place and (keep.last is None or place < keep.last):
+        yield "all are kept" if keep.last is None else f"one of the last {keep.last}"
     if info.step in ranks:
         yield f"best by {keep.monitor}" if ranks[info.step] == 0 else f"number {ranks[info.step] + 1} by {keep.monitor}"
     if keep.every and info.step % keep.every == 0:
@@ -139,7 +139,7 @@ def _broken(keep: Keep, total: int, left: int | None) -> str | None:
     return "min_free" if keep.min_free is not None and left is not None and left < keep.min_free else None
 
 
-def _best(steps: Sequence[StepInfo], keep: Keep) -> list[int]:
+def best_of(steps: Sequence[StepInfo], keep: Keep) -> list[int]:
     """Return the best steps, best first: of equal ones the newest; a metric that is NaN is never best."""
     sign = 1 if keep.mode == "min" else -1
     metrics = [(info.metric, info.step) for info in steps if info.metric is not None]
@@ -151,7 +151,7 @@ def would_be_best(value: float, steps: Sequence[StepInfo], keep: Keep) -> bool:
     """Tell whether a new step with that metric would be among the best, better than one that is, if they are enough."""
     if math.isnan(value) or not keep.best:
         return False
-    best = _best(steps, keep)
+    best = best_of(steps, keep)
     metrics = {info.step: info.metric for info in steps}
     worst = metrics[best[-1]] if len(best) == keep.best else None
     return worst is None or (value < worst if keep.mode == "min" else value > worst)

@@ -70,8 +70,8 @@ class Deadline:
         hint = "" if grace.words.startswith(VARIABLE) else f"; set {VARIABLE} to what it is"
         return (
             f"stopping takes about {needed:.0f} s (a step and a save), and {grace.seconds:.0f} s are given between "
-            f"SIGTERM and the kill ({grace.words}{hint}): only a longer grace period, or a signal sent earlier, lets the "
-            "run save at its last step; checkpoints committed before are safe"
+            f"SIGTERM and the kill ({grace.words}{hint}): only a longer grace period, or an earlier signal, lets "
+            "the run save at its last step; checkpoints committed before are safe"
         )
 
     def too_late(self, needed: float, waited: float, now: float) -> str | None:
@@ -86,6 +86,6 @@ class Deadline:
         ahead = grace.limit is not None and grace.limit > now
         limit = f", and the job's limit is in {grace.limit - now:.0f} s" if ahead and grace.limit else ""
         return (
-            f"SIGTERM: a save takes about {needed:.0f} s, and {left:.0f} s are left ({grace.words}){limit}; it is tried, "
-            "and if it is cut off, the checkpoints committed before are safe"
+            f"SIGTERM: a save takes about {needed:.0f} s, and {left:.0f} s are left ({grace.words}){limit}; it is "
+            "tried, and if it is cut off, the checkpoints committed before are safe"
         )

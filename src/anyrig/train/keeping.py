@@ -18,7 +18,7 @@ from anyrig.store.commit import folders_with_steps
 from anyrig.store.local import LOCAL, LocalFiles, folder_names
 from anyrig.store.pins import pins
 from anyrig.store.read import Checkpoint, verify_checkpoint
-from anyrig.store.retain import Keep, StepInfo, remove_steps, to_make_room, to_remove, would_be_best
+from anyrig.store.retain import Keep, StepInfo, Verdict, judge, remove_steps, to_make_room, would_be_best
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,10 @@ class Keeper:
         ]
         return sorted(infos, key=lambda info: info.step)
 
+    def judge(self) -> list[Verdict]:
+        """Say of each committed step, oldest first, whether it stays and why."""
+        return judge(self.steps(), self.keep, free=self._free() if self.keep.min_free else None)
+
     def would_be_best(self, value: object) -> bool:
         """Tell whether a checkpoint with that value of the monitored metric would be kept as one of the best."""
         number = metric_of({"": value}, "")
@@ -99,10 +103,10 @@ class Keeper:
         with self._lock:
             self._known = {name: known for name, known in self._known.items() if known.step != written}
         self.sound = None if self.sound == written else self.sound
-        steps = self.steps()
-        going = to_remove(steps, self.keep, free=self._free() if self.keep.min_free else None)
-        self._remove(going, steps)
-        left = sum(info.nbytes for info in steps if info.step not in going)
+        verdicts = self.judge()
+        going = [verdict.info.step for verdict in verdicts if not verdict.stays]
+        self._remove(going, [verdict.info for verdict in verdicts])
+        left = sum(verdict.info.nbytes for verdict in verdicts if verdict.stays)
         most = self.keep.max_total_size
         if most is None or left <= most:
             return going, None
@@ -153,3 +157,13 @@ def metric_of(metrics: Mapping[str, Any], monitor: str | None) -> float | None:
     """Return the value of the monitored metric as a number, None where there is none."""
     value = metrics.get(monitor) if monitor is not None else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def describe_keep(keep: Keep) -> str:
+    """Return "the last 3, the best by val_loss (min); at most 20.0 GiB in all"."""
+    last = "all" if keep.last is None else "the last one" if keep.last == 1 else f"the last {keep.last}"
+    best = f"the best {'' if keep.best == 1 else f'{keep.best} '}by {keep.monitor} ({keep.mode})" if keep.best else ""
+    every = f"each whose step {keep.every:,} divides" if keep.every else ""
+    most = f"at most {size(keep.max_total_size)} in all" if keep.max_total_size else ""
+    free = f"{size(keep.min_free)} of the disk left free" if keep.min_free else ""
+    return "; ".join(filter(None, [", ".join(filter(None, [last, best, every])), most, free]))

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from anyrig.sizes import size
 from anyrig.store.retain import Keep
 from anyrig.topology.plan import DEFAULT_PRECISION, DevicePlan, Precision, count, describe, device_plan, split_rows
 from anyrig.train.every import Every
+from anyrig.train.keeping import describe_keep
 from anyrig.train.recipe.schema import BatchRules, Recipe
 
 
@@ -94,14 +94,4 @@ def _checkpoints(plan: RunPlan) -> Iterator[tuple[str, str]]:
     often = "as often as it costs at most 2 % of the time" if plan.every.unit == "auto" else f"every {plan.every}"
     yield "saved", f"{often}, when the run is asked to stop (SIGTERM, Ctrl-C), and at the end"
     yield "holds", "weights, optimizer, metrics, position in the data: a run goes on from it on any devices"
-    yield "kept", _kept(plan.keep)
-
-
-def _kept(keep: Keep) -> str:
-    """Return "the last 3, the best by val_loss, every 1,000 steps, pinned ones; 20.0 GiB in all"."""
-    last = "all" if keep.last is None else "the last one" if keep.last == 1 else f"the last {keep.last}"
-    best = f"the best {'' if keep.best == 1 else f'{keep.best} '}by {keep.monitor} ({keep.mode})" if keep.best else ""
-    every = f"each whose step {keep.every:,} divides" if keep.every else ""
-    most = f"at most {size(keep.max_total_size)} in all" if keep.max_total_size else ""
-    free = f"{size(keep.min_free)} of the disk left free" if keep.min_free else ""
-    return "; ".join(filter(None, [", ".join(filter(None, [last, best, every])), most, free]))
+    yield "kept", describe_keep(plan.keep)
