@@ -150,7 +150,7 @@ def test_the_time_of_a_save_is_told_with_the_steps_that_waited_for_it(tmp_path: 
         RunReport(device_plan(["/device:CPU:0"], 1), 8, 2, 2, SimpleNamespace(step=0, epoch=0, batch=0), None)
     )
     logger.on_step_report(StepReport(1, 0, 1, 8, 0.25, 0.5))
-    logger.on_save_report(SaveReport(1, 3.0, 10, tmp_path))
+    logger.on_save_report(SaveReport(1, 9.0, 3.0, 10, tmp_path))
     logger.on_step_report(StepReport(2, 0, 2, 8, 0.75, 0.5))
     (record,) = written
     assert record.mark == Mark(2, False)

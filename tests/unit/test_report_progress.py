@@ -98,7 +98,7 @@ def test_times_and_speeds_are_those_of_training(capsys: pytest.CaptureFixture[st
     progress.on_epoch_begin(0)
     train(progress, clock, steps=3)
     assert screen(capsys.readouterr().out) == ["epoch 1/2  3/4  ETA 0:01  8.0 rows/s  accuracy 0.9712  loss 0.1031"]
-    progress.on_save_report(SaveReport(3, 0.1, 10, Path("step-3")))
+    progress.on_save_report(SaveReport(3, 0.1, 0.01, 10, Path("step-3")))
     clock.now += 5
     progress.on_test_batch_end(1, {})
     assert "  validating, batch 2  accuracy 0.9712  loss 0.1031  saved step 3 5 s ago" in capsys.readouterr().out

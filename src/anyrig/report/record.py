@@ -116,7 +116,7 @@ class Logger(keras.callbacks.Callback):
     def on_save_report(self, save: SaveReport) -> None:
         """Count the time that training waited for a save."""
         for span in (self._steps, self._epoch):
-            span.save_seconds += save.seconds
+            span.save_seconds += save.pause_seconds
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write the epoch."""

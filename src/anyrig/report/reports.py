@@ -33,13 +33,15 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """One committed checkpoint: its step, how long training waited for it, its bytes of tensors, its folder.
+    """One committed checkpoint: its step, its bytes of tensors, its folder.
 
-    `warnings` says which limits on space could not be held.
+    `seconds` is how long it took beside training, `pause_seconds` how long training waited for it. The report comes at
+    the first boundary after the commit. `warnings` says which limits on space could not be held.
     """
 
     step: int
     seconds: float
+    pause_seconds: float
     bytes: int
     path: Path
     warnings: tuple[str, ...] = ()

@@ -76,6 +76,8 @@ def callbacks_state(callbacks: Sequence[keras.callbacks.Callback]) -> CallbackSt
         if state:
             arrays: dict[str, Array] = {}
             states.json[key] = encode(state, key, arrays)
+            if type(callback).__name__ != _known(callback):  # Keras's own never write into their arrays
+                arrays = {name: np.array(array) for name, array in arrays.items()}
             states.arrays.update({key: arrays} if arrays else {})
     return states
 

@@ -2,22 +2,27 @@
 
 One exception: a compiled optimizer that has no slots yet is built, so that a state taken before the first step has the
 same names as one taken after it.
+
+What takes long is to find the names: `plan_capture` does it once, and `take` as often as wanted, at the cost of one
+reference per variable. A reference keeps the bytes of its moment: the step that next changes the variable writes
+elsewhere. So as long as a state is held, memory for a second one is taken, tensor by tensor as they change.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from anyrig.errors import UsageError
-from anyrig.state.layer_state import LayerState, layer_states, writes_arrays
+from anyrig.state.layer_state import LayerState, layer_states, own_ways, writes_arrays
 from anyrig.state.optimizers import optimizers
-from anyrig.state.tree import walk_layers
-from anyrig.state.values import to_array
+from anyrig.state.tree import PlacedLayer, walk_layers
+from anyrig.state.values import hold, to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
 from anyrig.store.tensors import StoredTensor
 
@@ -26,11 +31,34 @@ MODEL_DOCUMENT = "model.json"
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A model's state: what a checkpoint stores. The arrays share the variables' buffers and are read-only."""
+    """A model's state: what a checkpoint stores. The arrays share the variables' buffers and are read-only.
+
+    Those of an accelerator's variables are `OnAccelerator` where `hold` has read them.
+    """
 
     tensors: list[StoredTensor]
     documents: dict[str, bytes]
     assets: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CapturePlan:
+    """What a model's state is made of, under which names: `before` and `after` what its layers write themselves.
+
+    The document is of the moment of the plan.
+    """
+
+    before: list[NamedVariable]
+    own: list[PlacedLayer]
+    after: list[NamedVariable]
+    documents: dict[str, bytes]
+    optimizers: list[keras.optimizers.Optimizer]
+    seen: list[keras.Variable]
+
+    def still_holds(self, model: keras.Model) -> bool:
+        """Tell whether the model and its optimizers have the variables that they had, and no others."""
+        present = _all_variables(model, self.optimizers)
+        return len(present) == len(self.seen) and all(map(operator.is_, present, self.seen))
 
 
 def capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True) -> Captured:
@@ -38,18 +66,33 @@ def capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True)
 
     Metrics that have not seen a batch have no variables yet and are not there.
     """
+    return take(plan_capture(model, optimizer=optimizer, metrics=metrics), to_array)
+
+
+def plan_capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True) -> CapturePlan:
+    """Return what `take` needs to take the state of `model`, with the parts that `capture` says."""
     require_built(model)
     layers = walk_layers(model)
-    named = model_variables(model, layers)
-    states = layer_states(layers)
-    tensors = [_stored(item) for item in plain_variables(named, states)] + _own_tensors(states)
-    if optimizer:
-        for key, used in optimizers(model, layers).items():
-            tensors += [_stored(item) for item in optimizer_variables(used, named, key)]
-    if metrics:
-        tensors += [_stored(item) for item in metric_variables(model, layers)]
+    named, own = model_variables(model, layers), own_ways(layers)
+    used = optimizers(model, layers) if optimizer else {}
+    after = [item for key, each in used.items() for item in optimizer_variables(each, named, key)]
+    after += metric_variables(model, layers) if metrics else []
+    documents = {MODEL_DOCUMENT: model_document(model)}
+    kept = list(used.values())
+    return CapturePlan(plain_variables(named, own), own, after, documents, kept, _all_variables(model, kept))
+
+
+def take(plan: CapturePlan, read: Callable[[keras.Variable], Any] = hold) -> Captured:
+    """Return the state of the planned model as it is now; `read` gives what stands for a variable's value."""
+    states = layer_states(plan.own)
+    tensors = [_stored(item, read) for item in plan.before] + _own_tensors(states)
+    tensors += [_stored(item, read) for item in plan.after]
     assets = {state.asset_path(file): content for state in states for file, content in state.files.items()}
-    return Captured(tensors, {MODEL_DOCUMENT: model_document(model)}, assets)
+    return Captured(tensors, plan.documents, assets)
+
+
+def _all_variables(model: keras.Model, used: Sequence[keras.optimizers.Optimizer]) -> list[keras.Variable]:
+    return [*model.variables, *(v for each in used for v in each.variables), *model.metrics_variables]
 
 
 def require_built(model: keras.Model) -> None:
@@ -62,13 +105,13 @@ def require_built(model: keras.Model) -> None:
         )
 
 
-def plain_variables(named: Sequence[NamedVariable], states: Sequence[LayerState]) -> list[NamedVariable]:
-    """Return the variables that are stored as they are: not those of layers that write arrays in their own way."""
+def plain_variables(named: Sequence[NamedVariable], own: Sequence[PlacedLayer]) -> list[NamedVariable]:
+    """Return the variables that are stored as they are: not those of layers, of `own`, that write arrays themselves."""
     replaced = {
         id(variable)
-        for state in states
-        if writes_arrays(state.placed.layer)
-        for variable in state.placed.layer._trainable_variables + state.placed.layer._non_trainable_variables
+        for placed in own
+        if writes_arrays(placed.layer)
+        for variable in placed.layer._trainable_variables + placed.layer._non_trainable_variables
     }
     return [item for item in named if id(item.variable) not in replaced]
 
@@ -89,8 +132,8 @@ def _without_compile(config: Any) -> Any:
     return [_without_compile(value) for value in config] if isinstance(config, (list, tuple)) else config
 
 
-def _stored(item: NamedVariable) -> StoredTensor:
-    return StoredTensor(name=item.name, array=to_array(item.variable), aliases=item.aliases, place=item.place)
+def _stored(item: NamedVariable, read: Callable[[keras.Variable], Any]) -> StoredTensor:
+    return StoredTensor(name=item.name, array=read(item.variable), aliases=item.aliases, place=item.place)
 
 
 def _own_tensors(states: Sequence[LayerState]) -> list[StoredTensor]:

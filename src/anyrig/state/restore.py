@@ -149,7 +149,8 @@ def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: S
     layers = walk_layers(model)
     named = model_variables(model, layers)
     states = [LayerState(placed) for placed in own_ways(layers)]
-    targets = plain_variables(named, states) + _training_variables(model, layers, named, asked, groups)
+    targets = plain_variables(named, [state.placed for state in states])
+    targets += _training_variables(model, layers, named, asked, groups)
     left_out, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
     asked = [spec for spec in asked if spec.name not in left_out]
     scale_begun = {item.name: item.variable for item in targets if item.name in begun}

@@ -207,7 +207,12 @@ class Rig:
                 history = run_fit(self, self._known, request, None, None, ())
             else:
                 refuse_shared_order(x, keras.utils.unpack_x_y_sample_weight(validation_data)[0])
-                session = Session(checkpoint.directory or "", resume=resume, keep=checkpoint.keep)
+                session = Session(
+                    checkpoint.directory or "",
+                    resume=resume,
+                    keep=checkpoint.keep,
+                    max_shard_bytes=checkpoint.max_shard_bytes,
+                )
                 with stop_on_signals(self.stop), session:
                     history = run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
         except BaseException:

@@ -2,6 +2,10 @@
 
 Saves happen in the loop after all callbacks of a boundary, so that one state belongs to one step. The last step of an
 epoch is saved at the epoch's end, unless a stop comes in between: then the end of the epoch is repeated on the way on.
+
+In the loop a save is only begun: references are taken, and the session commits what they hold beside training. What
+came of it, a report or an error, is fetched at the boundaries that follow, in this thread. Before the next save, before
+the newest checkpoint is looked for, and however the loop is left, the save in flight is waited for.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -19,7 +24,7 @@ from anyrig.errors import Stopped, UsageError
 from anyrig.positions import describe_position
 from anyrig.report.reports import RunReport, notify
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
-from anyrig.state.capture import Captured, capture
+from anyrig.state.capture import Captured, CapturePlan, capture, plan_capture, take
 from anyrig.state.restore import LoadReport, restore
 from anyrig.state.walk import model_variables
 from anyrig.store.commit import newest_sound
@@ -66,8 +71,9 @@ class Saver:
         self._saved_at = time.monotonic()
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
-        self._saved: tuple[str, Position] | None = None
-        self._before_end: tuple[str, Position] | None = None
+        self._plan: CapturePlan | None = None
+        self._newest_at: Position | None = None  # where the session's newest checkpoint was made
+        self._before_end: list[StoredTensor] | None = None  # the last epoch's state, held if it is not saved
         self._entries_before = {name: len(values) for name, values in loop.history.items()}
         if loop.nonfinite.choice == "rollback" and session is None:
             raise UsageError(
@@ -81,8 +87,9 @@ class Saver:
         assert self.session is not None
         self.identity = dict(identity)
         frozen = {id(v) for v in self.loop.model.non_trainable_variables}
-        constant = [item.name for item in model_variables(self.loop.model) if id(item.variable) in frozen]
-        self.session.constant_not_finite = not_finite(capture(self.loop.model).tensors) & frozenset(constant)
+        constant = {item.name for item in model_variables(self.loop.model) if id(item.variable) in frozen}
+        tensors = capture(self.loop.model, optimizer=False, metrics=False).tensors
+        self.session.constant_not_finite = not_finite(tensor for tensor in tensors if tensor.name in constant)
         self.messages += [f"not kept when the run is carried on: {line}" for line in self._unsupported()]
         self.messages += [f"{r.name} cannot be used and was set aside: {r.reason}" for r in self.session.rejected]
         if self.session.stored is None:
@@ -98,7 +105,7 @@ class Saver:
         report = restore(self.session.stored, self.loop.model)
         self.loop.engine.read_seeds()
         position = self.loop.position
-        self._saved = self._before_end = self.session.stored.state_digest, replace(position)
+        self.session.newest, self._newest_at = self.session.stored, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
         self.messages += _scale_lines(report)
         self.messages.append(f"resuming {self.session.directory} at {self._where()}")
@@ -144,24 +151,60 @@ class Saver:
         loop.on_begin = self._begin
         loop.go_back = self._go_back
         try:
+            self._run()
+        except BaseException as error:
+            self._wait_after(error)
+            raise
+
+    def _run(self) -> None:
+        loop = self.loop
+        try:
             loop.run()
         except LimitReached as limit:
+            self._fetch(wait=True)
             self.loop.nonfinite.tell(str(limit), kind="limit")
             return
         if loop.position.epoch < loop.epochs:
             loop.nonfinite.tell(f"ended early by a callback, {self._where()}", kind="ended_early")
         if self.session is None:
             return
-        # What on_train_end and the optimizer's final averages changed belongs to the run; an unchanged state is there.
-        if self._present(capture(loop.model)) != self._saved:
-            self._save("end")
+        self._save_end()
         self.session.events.emit("end", **asdict(loop.position))
+
+    def _save_end(self) -> None:
+        """Save what on_train_end and the optimizer's final averages changed, which belongs to the run."""
+        assert self.session is not None
+        self._fetch(wait=True)
+        captured, position = self._capture(), self.loop.position
+        now = state_digest_of(captured.tensors, position.step)
+        newest = self.session.newest if self._newest_at == position else None
+        if newest is not None and newest.state_digest == now:
+            return
+        before = newest and newest.state_digest
+        if self._before_end is not None:
+            before = state_digest_of(self._before_end, position.step)
+        self._save("end", captured, changed_at_end=before != now)
+        self._fetch(wait=True)
+
+    def _fetch(self, *, wait: bool) -> None:
+        """Tell the callbacks of a save that has ended; raise the error of one that failed."""
+        report = self.session.saved(wait=wait) if self.session is not None else None
+        if report is not None:
+            for warning in report.warnings:
+                self.loop.nonfinite.tell(warning, kind="warning")
+            notify(self.loop.callbacks.callbacks, "on_save_report", report)
+
+    def _wait_after(self, error: BaseException) -> None:
+        """Let the save in flight end before `error` goes its way, which nothing that fails here takes the place of."""
+        try:
+            self._fetch(wait=True)
+        except Exception as second:  # noqa: BLE001 - the first error is the one to be seen
+            error.add_note(f"and the save that was going on failed: {second}")
 
     def at_boundary(self, boundary: Boundary) -> None:
         """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""
+        self._fetch(wait=False)
         self._emit_epoch(boundary)
-        if self.session is not None and boundary.kind == "epoch" and self._finished():
-            self._before_end = self._present(capture(self.loop.model))
         if self.limits.seconds is not None and time.monotonic() - self._started >= self.limits.seconds:
             self.stop.request(f"limits.max_time ({self.limits.max_time})")
         ended = boundary.kind == "epoch" and self._finished()
@@ -169,8 +212,11 @@ class Saver:
         limited = self._at_most_steps() and not ended
         if self.session is not None and (stopping or limited or self._due(boundary)):
             self._save(boundary.kind)
+        elif self.session is not None and ended:
+            self._before_end = self._capture().tensors
         self._refuse_missing_monitor(boundary)
         if stopping:
+            self._fetch(wait=True)
             self._raise_stopped()
         if limited:
             raise self._limit_reached()
@@ -252,6 +298,7 @@ class Saver:
         """Put the newest committed state of this phase in place: variables, callbacks, position and history."""
         if self.session is None:
             raise asked.otherwise from asked
+        self._fetch(wait=True)
         self.session.stored, _ = newest_sound(self.session.checkpoints)
         if self.session.stored is None or self._begins_phase():  # a phase has an optimizer of its own
             raise asked.otherwise from asked
@@ -267,27 +314,37 @@ class Saver:
                 callback.epoch = [epoch for epoch in callback.epoch if epoch < loop.position.epoch]
         self._restore_again()
 
-    def _save(self, boundary: str) -> None:
+    def _capture(self) -> Captured:
+        """Take references to the state; what takes long, finding its names, is done once for the same variables."""
+        if self._plan is None or not self._plan.still_holds(self.loop.model):
+            self._plan = plan_capture(self.loop.model)
+        return take(self._plan)
+
+    def _save(self, boundary: str, captured: Captured | None = None, *, changed_at_end: bool = False) -> None:
+        """Begin to save the present state, `captured` if it is at hand; the save before is waited for first."""
         assert self.session is not None
         loop = self.loop
-        captured, states = capture(loop.model), callbacks_state(self.callbacks)
+        self._fetch(wait=True)
+        began = time.perf_counter()
+        captured, states = captured or self._capture(), callbacks_state(self.callbacks)
         arrays = [
             StoredTensor(name=f"callbacks/{names.escape(key)}/{name}", array=array)
             for key, held in states.arrays.items()
             for name, array in held.items()
         ]
-        self._saved = self._present(captured)
+        self._newest_at = replace(loop.position)
         self._saved_at = time.monotonic()
-        report = self.session.save(
+        self.session.save(
             loop.position.step,
             [*captured.tensors, *arrays],
+            began=began,
             progress={
                 "step": loop.position.step,
                 "updates": _updates(loop.model),
                 "position": asdict(loop.position),
                 "stream": {"number": loop.stream.number, "taken": loop.stream.taken},
                 "boundary": boundary,
-                "changed_at_end": boundary == "end" and self._saved != self._before_end,
+                "changed_at_end": changed_at_end,
                 "stop_training": bool(loop.model.stop_training),
                 "left_out": loop.nonfinite.left_out,
                 "epochs": loop.epochs,
@@ -300,21 +357,19 @@ class Saver:
             },
             documents=captured.documents,
             assets=captured.assets,
-            record={
-                "run": self.identity,
-                "keep": asdict(self.session.keep),
-                "inputs": keras.tree.map_structure(_specification, loop.stream.source.sample()[0]),
-                "numeric": numeric_settings(),
-                "environment": environment(),
-            },
+            record=self._record,
         )
-        for warning in report.warnings:
-            loop.nonfinite.tell(warning, kind="warning")
-        notify(loop.callbacks.callbacks, "on_save_report", report)
 
-    def _present(self, captured: Captured) -> tuple[str, Position]:
-        position = self.loop.position
-        return state_digest_of(captured.tensors, position.step), replace(position)
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        assert self.session is not None
+        return {
+            "run": self.identity,
+            "keep": asdict(self.session.keep),
+            "inputs": keras.tree.map_structure(_specification, self.loop.stream.source.sample()[0]),
+            "numeric": numeric_settings(),
+            "environment": environment(),
+        }
 
     def _where(self) -> str:
         position = self.loop.position

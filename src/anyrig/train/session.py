@@ -2,6 +2,9 @@
 
 A session never trains. It is opened before the model is touched, so that what the run was started with (V, batch, and
 TensorFlow's numeric settings) is known in time, and it is the only writer of its directory while it is open.
+
+A save only begins in the training thread. Everything else (hashing, the look for NaN, writing, commit, retention) is
+done by a thread beside it, at most one save at a time; what came of it is fetched by the training thread with `saved`.
 """
 
 from __future__ import annotations
@@ -9,8 +12,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,22 +27,43 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.events import Events, JsonLines, read_events
 from anyrig.locations import prepare_run_directory
 from anyrig.report.reports import SaveReport
+from anyrig.store.background import Background
 from anyrig.store.commit import Rejected, newest_sound, set_aside, sweep_partials
+from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.lock import RunLock
+from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint
 from anyrig.store.retain import Keep
 from anyrig.store.tensors import StoredTensor
-from anyrig.store.write import write_checkpoint
+from anyrig.store.write import drained, write_checkpoint
 from anyrig.topology.numeric import apply_numeric_settings, numeric_settings
 from anyrig.train.keeping import Keeper
 
 RESUME = ("auto", "never", "must")
+Array = np.ndarray[Any, Any]
+_AT_ONCE = 2**18  # numbers looked at together, so that they are still in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    checkpoint: Checkpoint
+    bytes: int
+    seconds: float
+    removed: list[int]
+    warnings: tuple[str, ...]
 
 
 class Session:
     """Context manager over a run directory. After entering, `stored` is the checkpoint to go on from, or None."""
 
-    def __init__(self, directory: str | os.PathLike[str], *, resume: str, keep: Keep) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        resume: str,
+        keep: Keep,
+        max_shard_bytes: int = MAX_SHARD_BYTES,
+    ) -> None:
         if resume not in RESUME:
             raise UsageError(
                 "ANY-RUN-004", f"resume: expected auto, never or must, found {resume!r}", hint='use resume="auto"'
@@ -46,12 +72,17 @@ class Session:
         self.checkpoints = self.directory / "checkpoints"
         self.resume = resume
         self.keep = keep
+        self.max_shard_bytes = max_shard_bytes
         self.stored: Checkpoint | None = None
         self.rejected: list[Rejected] = []
         self.constant_not_finite: frozenset[str] = frozenset()  # names that were so before training: masks of -inf
         self.keeper = Keeper(self.checkpoints, keep)
+        self.newest: Checkpoint | None = None  # of those that were committed here
+        self.last_save: SaveReport | None = None
         self._lock = RunLock(self.directory)
         self._open = ExitStack()
+        self._background: Background[_Written] = Background()
+        self._pause = 0.0
         self.events = Events()
 
     def __enter__(self) -> Self:
@@ -67,7 +98,13 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.close()
+        # Whoever leaves has waited for the save in flight; if that was interrupted, the lock stays until it has ended.
+        self._background.when_done(self._open.close)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a save is going on now."""
+        return self._background.in_flight
 
     @property
     def progress(self) -> dict[str, Any]:
@@ -90,34 +127,60 @@ class Session:
     def save(
         self,
         step: int,
-        tensors: Sequence[StoredTensor],
+        tensors: list[StoredTensor],
         *,
+        began: float,
         progress: Mapping[str, Any],
         documents: Mapping[str, bytes],
         assets: Mapping[str, bytes],
         record: Mapping[str, Any],
-    ) -> SaveReport:
-        """Commit one state and apply retention; a state with numbers that are not finite is refused."""
-        refuse_not_finite(tensors, step, self.constant_not_finite)
-        self._lock.check()
-        nbytes = sum(tensor.array.nbytes for tensor in tensors)
-        short_of_room = self.keeper.make_room(nbytes)
-        started = time.perf_counter()
-        saved = write_checkpoint(
-            self.checkpoints,
-            step,
-            tensors,
-            progress=progress,
-            documents=documents,
-            assets=assets,
-            record=record,
-            replace=True,
-        )
-        seconds = time.perf_counter() - started
-        removed, too_large = self.keeper.retain(step)
-        report = SaveReport(step, seconds, nbytes, saved.path, tuple(filter(None, (short_of_room, too_large))))
-        self.events.emit("save", step=step, seconds=round(seconds, 4), bytes=nbytes, removed=removed)
-        return report
+    ) -> None:
+        """Begin to commit one state, and return at once; the save before must have been fetched.
+
+        `tensors` is emptied as they are written. `progress` is read here and may change afterwards; the rest may not.
+        `began`: the time, as from `time.perf_counter()`, since when training has waited.
+        """
+        kept = decoded(encodable(progress, "progress"))
+        size = sum(tensor.array.nbytes for tensor in tensors)
+
+        def work() -> _Written:
+            self._lock.check()
+            short_of_room = self.keeper.make_room(size)
+            started = time.perf_counter()
+            made = write_checkpoint(
+                self.checkpoints,
+                step,
+                drained(tensors),
+                progress=kept,
+                documents=documents,
+                assets=assets,
+                record=record,
+                replace=True,
+                max_shard_bytes=self.max_shard_bytes,
+                check=partial(refuse_not_finite, step=step, constant=self.constant_not_finite),
+            )
+            seconds = time.perf_counter() - started
+            removed, too_large = self.keeper.retain(step)
+            return _Written(made, size, seconds, removed, tuple(filter(None, (short_of_room, too_large))))
+
+        self._background.start(work)
+        self._pause = time.perf_counter() - began
+
+    def saved(self, *, wait: bool) -> SaveReport | None:
+        """Report a save that has ended, once; None if there is none. Raises the error of a save that failed.
+
+        With `wait`, the one in flight is waited for, and that time counts as its pause.
+        """
+        began = time.perf_counter()
+        written = self._background.wait() if wait else self._background.finished()
+        if written is None:
+            return None
+        self.newest, pause = written.checkpoint, self._pause + time.perf_counter() - began
+        step, path = self.newest.step, self.newest.path
+        self.last_save = SaveReport(step, written.seconds, pause, written.bytes, path, written.warnings)
+        times = {"seconds": round(written.seconds, 4), "pause_seconds": round(pause, 4)}
+        self.events.emit("save", step=step, **times, bytes=written.bytes, removed=written.removed)
+        return self.last_save
 
     def _find_stored(self) -> None:
         found, self.rejected = newest_sound(self.checkpoints)
@@ -161,25 +224,25 @@ def stored_numerics(directory: str | os.PathLike[str]) -> dict[str, Any]:
     return numeric if isinstance(numeric, dict) else {}
 
 
-def not_finite(tensors: Sequence[StoredTensor]) -> frozenset[str]:
+def not_finite(tensors: Iterable[StoredTensor]) -> frozenset[str]:
     """Return the names of weights and optimizer state that hold NaN or infinity."""
-    trained = (tensor for tensor in tensors if tensor.name.startswith(("model/", "optimizer/", "ema/")))
-    return frozenset(tensor.name for tensor in trained if not _finite(tensor.array))
+    return frozenset(tensor.name for tensor in tensors if not _finite(tensor.name, tensor.array))
 
 
-def refuse_not_finite(tensors: Sequence[StoredTensor], step: int, constant: frozenset[str] = frozenset()) -> None:
+def refuse_not_finite(name: str, array: Array, *, step: int, constant: Collection[str] = ()) -> None:
     """Raise if weights or optimizer have come to hold NaN or infinity: such a state is never committed by training."""
-    found = sorted(not_finite(tensors) - constant)
-    if found:
+    if name not in constant and not _finite(name, array):
         raise AnyrigError(
             "ANY-RUN-008",
-            f"{found[0]} is not finite at step {step}, so this state is not saved; earlier checkpoints "
-            "are as they were",
+            f"{name} is not finite at step {step}, so this state is not saved; earlier checkpoints are as they were",
             hint="lower the learning rate or clip gradients (clipnorm=1.0), and start again",
         )
 
 
-def _finite(array: np.ndarray[Any, Any]) -> bool:
-    if array.dtype.kind in "biuSU":
+def _finite(name: str, array: Array) -> bool:
+    """Tell whether a tensor of training has no NaN and no infinity; part by part, without an array of its size."""
+    if not name.startswith(("model/", "optimizer/", "ema/")) or array.dtype.kind in "biuSU":
         return True
-    return bool(np.isfinite(array).all())
+    flat = array.reshape(-1)
+    parts = range(0, flat.size, _AT_ONCE)
+    return all(bool(np.isfinite(flat[start : start + _AT_ONCE]).all()) for start in parts)
