@@ -24,10 +24,17 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests marked `full` out of the default tier."""
+    """Leave out of the default tier the tests marked `full`, and all but n cases of those marked `sampled(n)`."""
     if config.option.full:
         return
     left_out = [item for item in items if item.get_closest_marker("full")]
+    matrices: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            matrices.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
+    for (name, count), cases in matrices.items():
+        chosen = random.Random(hash_of(config.option.seed, name)).sample(cases, min(count, len(cases)))
+        left_out += [case for case in cases if case not in chosen]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

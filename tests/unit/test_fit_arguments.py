@@ -152,6 +152,7 @@ def pair() -> tuple[Rig, keras.Model, keras.Model]:
 
 @pytest.mark.parametrize("case", FIT)
 @pytest.mark.filterwarnings("ignore:.*ran out of data")  # Keras says so when it meets the end of a dataset
+@pytest.mark.sampled(8)
 def test_fit_gives_what_keras_gives(case: str, pair: Any) -> None:
     rig, ours, theirs = pair
     if case in OTHER_MODELS:
@@ -187,6 +188,7 @@ EVALUATE: dict[str, Callable[[], Arguments]] = {
 
 @pytest.mark.parametrize("case", EVALUATE)
 @pytest.mark.filterwarnings("ignore:.*ran out of data")  # Keras says so at the end of every generator
+@pytest.mark.sampled(2)
 def test_evaluate_and_predict_give_what_keras_gives(case: str, pair: Any) -> None:
     rig, model, _ = pair
     found = rig.evaluate(model, **EVALUATE[case](), verbose=0)

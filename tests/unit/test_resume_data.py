@@ -102,6 +102,7 @@ def newest(folder: Path) -> Checkpoint:
 
 
 @pytest.mark.parametrize("case", DATA)
+@pytest.mark.sampled(2)
 def test_U04_stopped_at_any_step_and_carried_on(case: str, tmp_path: Path) -> None:
     train(tmp_path / "straight", case)
     expected = newest(tmp_path / "straight")

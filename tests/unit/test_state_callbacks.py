@@ -136,6 +136,7 @@ LOSSES = [3.0, 2.0, 2.5, 1.9, 2.2, 2.1, 2.3, 2.4, 2.5]
 
 
 @pytest.mark.parametrize("stop", range(1, 7))
+@pytest.mark.sampled(2)
 def test_resumed_early_stopping_and_plateau_decide_alike(stop: int) -> None:
     def made() -> list[Any]:
         return [

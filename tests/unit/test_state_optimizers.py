@@ -89,6 +89,7 @@ CASES = [pytest.param(kind, marks=[] if kind in DEFAULT else [pytest.mark.full])
 
 
 @pytest.mark.parametrize("kind", CASES)
+@pytest.mark.sampled(6)
 def test_every_optimizer_is_named_round_trips_and_goes_on_alike_u12(kind: str) -> None:
     model, other = build(EVERY[kind]()), build(EVERY[kind]())
     found = named(model)

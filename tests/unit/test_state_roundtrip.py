@@ -21,6 +21,7 @@ from tests.unit.state_models import ZOO, SavesItself, Source, contents, layers, 
 
 
 @pytest.mark.parametrize("kind", ZOO)
+@pytest.mark.sampled(8)
 def test_round_trip_to_the_byte(kind: str) -> None:
     model, other = ZOO[kind](), ZOO[kind]()
     if kind != "saves_itself":

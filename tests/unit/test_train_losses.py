@@ -72,6 +72,7 @@ DENOMINATORS: dict[str, tuple[Callable[[], keras.Model], Any, Any]] = {
 
 
 @pytest.mark.parametrize("what", DENOMINATORS)
+@pytest.mark.sampled(3)
 def test_each_loss_is_divided_by_what_keras_divides_it_by(what: str) -> None:
     build, y, weight = DENOMINATORS[what]
     same_as_keras(build, TOKENS, y, weight)
@@ -140,6 +141,7 @@ Y = X[:, :1].copy()
 
 
 @pytest.mark.parametrize("what", DECLARED)
+@pytest.mark.sampled(2)
 def test_a_declared_loss_is_that_of_the_whole_batch(what: str) -> None:
     build, declared, rule = DECLARED[what]
 

@@ -97,6 +97,7 @@ MODELS: dict[str, tuple[Callable[[], keras.Model], Any, Any]] = {
 
 
 @pytest.mark.parametrize("what", MODELS)
+@pytest.mark.sampled(3)
 def test_each_kind_of_model_trains_as_in_keras(what: str) -> None:
     build, x, y = MODELS[what]
     rig = Rig(1)

@@ -183,6 +183,7 @@ AT_ANY_V = {
 
 
 @pytest.mark.parametrize("what", [*AT_V_ABOVE_ONE, *AT_ANY_V])
+@pytest.mark.sampled(6)
 def test_refused_by_name_with_two_virtual_replicas(what: str) -> None:
     build, code, words = {**AT_V_ABOVE_ONE, **AT_ANY_V}[what]
     with pytest.raises(AnyrigError, match=words) as refused:
@@ -191,6 +192,7 @@ def test_refused_by_name_with_two_virtual_replicas(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", AT_ANY_V)
+@pytest.mark.sampled(3)
 def test_refused_by_name_with_one_virtual_replica(what: str) -> None:
     build, code, _ = AT_ANY_V[what]
     with pytest.raises(AnyrigError) as refused:
@@ -199,6 +201,7 @@ def test_refused_by_name_with_one_virtual_replica(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", AT_V_ABOVE_ONE)
+@pytest.mark.sampled(3)
 def test_one_virtual_replica_does_what_keras_does(what: str) -> None:
     build, _, _ = AT_V_ABOVE_ONE[what]
     rig = Rig(1)
