@@ -10,6 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anyrig.checkpoints import digest as digest
+    from anyrig.checkpoints import load as load
+    from anyrig.checkpoints import save as save
     from anyrig.diagnose.diff import diff as diff
     from anyrig.errors import AnyrigError as AnyrigError
     from anyrig.errors import Stopped as Stopped
@@ -38,10 +41,13 @@ _HOMES = {
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
     "diff": "anyrig.diagnose.diff",
+    "digest": "anyrig.checkpoints",
+    "load": "anyrig.checkpoints",
     "loss_rule": "anyrig.train.step.losses",
     "loggers": "anyrig.report.loggers",
     "merge_rule": "anyrig.train.step.merging",
     "parity": "anyrig.train.parity.run",
+    "save": "anyrig.checkpoints",
     "tune_lr": "anyrig.train.tune",
     "wait": "anyrig.train.following",
 }

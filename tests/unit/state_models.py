@@ -6,7 +6,7 @@ Each builder makes a new, built model whose values differ from the last one's; `
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,9 +46,13 @@ class Source:
         ]
         return SimpleNamespace(tensors=entries)
 
-    def tensor(self, name: str) -> np.ndarray[Any, Any]:
-        self.reads.append(name)
-        return self._tensors[name].array
+    @property
+    def record(self) -> dict[str, Any]:
+        return {}
+
+    def tensors(self, names: Iterable[str], *, verify: str = "off") -> dict[str, np.ndarray[Any, Any]]:
+        self.reads += (names := list(names))
+        return {name: self._tensors[name].array for name in names}
 
     def asset(self, path: str) -> bytes:
         return self._assets[path]

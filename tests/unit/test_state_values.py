@@ -107,7 +107,7 @@ SEVERAL_DEVICES = """
 
 
 def test_other_devices_and_mirrored_variables_u10() -> None:
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.getcwd()}
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     code = [sys.executable, "-c", textwrap.dedent(SEVERAL_DEVICES)]
     done = subprocess.run(code, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.stdout == "done\n", done.stderr[-2000:]

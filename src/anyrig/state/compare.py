@@ -27,6 +27,9 @@ class Spec:
         return f"{self.name}  {self.dtype or 'any type'} {list(self.shape) if self.shape is not None else 'any shape'}"
 
 
+_AS_SAVED = "build and compile the model as it was when saved"
+
+
 def refuse_differences(stored: Sequence[Spec], wanted: Sequence[Spec], hints: Iterable[str] = ()) -> None:
     """Raise ANY-STATE-005 with every name, shape and type that one side has and the other has not."""
     have, want = {spec.name: spec for spec in stored}, {spec.name: spec for spec in wanted}
@@ -39,7 +42,14 @@ def refuse_differences(stored: Sequence[Spec], wanted: Sequence[Spec], hints: It
         raise AnyrigError(
             "ANY-STATE-005",
             "the checkpoint does not fit the model; nothing was changed\n" + "\n".join(lines + more),
-            hint="; ".join([*hints, "build and compile the model as it was when saved"]),
+            hint="; ".join(
+                [
+                    *_how_to_cast(differing),
+                    *_how_to_keep(pairs),
+                    *hints,
+                    "build and compile the model as it was when saved",
+                ]
+            ),
         )
 
 
@@ -72,6 +82,22 @@ def _ambiguity(
         f"unnamed layers of equal shape have moved in the graph since the save: {first.name} and {other} can "
         f"only be told apart by their order, which does not fit{same}; nothing was changed ({len(moved)} such tensors)"
     )
+
+
+def _how_to_cast(differing: Iterable[tuple[Spec | None, Spec]]) -> list[str]:
+    """Say how to convert on loading what differs in type only."""
+    same_shape = [(have, want) for have, want in differing if have is not None and have.shape == want.shape]
+    types = {(str(have.dtype), str(want.dtype)) for have, want in same_shape if have.dtype != want.dtype}
+    floats = types and all("float" in name for pair in types for name in pair)
+    each = ", ".join(f'"PATTERN": "{new}"' for new in sorted({new for _, new in types}))
+    return [f"to convert on loading: {'cast=True, or ' if floats else ''}cast={{{each}}}"] if types else []
+
+
+def _how_to_keep(pairs: Iterable[tuple[Spec | None, Spec | None]]) -> list[str]:
+    """Say how to go on when nothing but the optimizer differs."""
+    groups = {_group(spec.name) for pair in pairs for spec in pair if spec is not None}
+    keep = 'to keep what fits of the optimizer: slots="partial" (in a run: --allow-changes optimizer)'
+    return [keep] if groups and groups <= {"optimizer", "ema"} else []
 
 
 def _fits(have: Spec | None, want: Spec) -> bool:

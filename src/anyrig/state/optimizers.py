@@ -6,7 +6,7 @@ the attributes of the model and of the models below it; an optimizer that two at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -41,3 +41,16 @@ def held_optimizers(
         for held in own_objects(placed.layer, keras.optimizers.Optimizer):
             found.setdefault(id(held.value), (".".join((*placed.path, *held.path)), held.value))
     return dict(found.values())
+
+
+def optimizer_classes(found: Mapping[str, keras.optimizers.Optimizer]) -> dict[str, str]:
+    """Return what decides whether the slots of two optimizers mean the same: the class of each, by key."""
+    return {key: _class_of(optimizer) for key, optimizer in found.items()}
+
+
+def _class_of(optimizer: Any) -> str:
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return _class_of(optimizer.inner_optimizer)
+    inner = [_class_of(part) for part in getattr(optimizer, "_inner_optimizers", ())]
+    name = keras.saving.get_registered_name(type(optimizer))
+    return f"{name}({', '.join(inner)})" if inner else str(name)

@@ -8,9 +8,10 @@ and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import keras
@@ -19,6 +20,7 @@ import numpy as np
 from anyrig import names
 from anyrig.errors import AnyrigError
 from anyrig.state.capture import plain_variables, require_built
+from anyrig.state.choice import Choice, convert
 from anyrig.state.compare import Spec, refuse_ambiguous, refuse_differences
 from anyrig.state.layer_state import (
     VOCABULARY,
@@ -37,15 +39,16 @@ from anyrig.state.layer_state import (
 )
 from anyrig.state.loss_scale import one_sided, start_again
 from anyrig.state.measures import unbuilt
-from anyrig.state.optimizers import optimizers
+from anyrig.state.optimizers import optimizer_classes, optimizers
+from anyrig.state.partial import excused
+from anyrig.state.report import LoadReport
 from anyrig.state.tree import PlacedLayer, walk_layers
-from anyrig.state.values import assign, shape_of, to_array
+from anyrig.state.values import adopt, assign, shape_of, to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
+from anyrig.store.content import Verify
 from anyrig.store.dtypes import ITEM_BYTES, numpy_name
 
 Array = np.ndarray[Any, Any]
-_NOT_ASKED = dict.fromkeys(("optimizer", "ema", "metrics"), "not asked for")
-_NOT_OURS = "not part of the model; for the training loop"
 
 
 class Entry(Protocol):
@@ -67,12 +70,17 @@ class Source(Protocol):
         ...
 
     @property
+    def record(self) -> Mapping[str, Any]:
+        """What was written down about how the checkpoint was made."""
+        ...
+
+    @property
     def assets(self) -> tuple[str, ...]:
         """Paths of the stored files."""
         ...
 
-    def tensor(self, name: str) -> Array:
-        """Return a stored tensor."""
+    def tensors(self, names: Iterable[str], *, verify: Verify) -> Mapping[str, Array]:
+        """Return stored tensors, verified as asked for, which nobody writes to."""
         ...
 
     def asset(self, path: str) -> bytes:
@@ -80,49 +88,44 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """What a restore did: names assigned, names left out with the reason, bytes read.
-
-    `started` are variables of the model that the checkpoint has not and that were set to the value they begin with.
-    """
-
-    restored: tuple[str, ...]
-    ignored: dict[str, str] = field(default_factory=dict)
-    started: dict[str, str] = field(default_factory=dict)
-    bytes: int = 0
-
-
-def restore(checkpoint: Source, model: keras.Model, *, weights_only: bool = False, metrics: bool = True) -> LoadReport:
+def restore(checkpoint: Source, model: keras.Model, *, verify: Verify = "off", **settings: Any) -> LoadReport:
     """Restore `model` from `checkpoint`: weights, seeds, optimizer, averages, metrics.
 
-    `weights_only` takes `model/` alone (weights and seeds); `metrics=False` leaves out `metrics/`. What is left out is
-    listed in the report, and so is a loss scale that only the checkpoint or only the model has. Raises ANY-STATE-001
-    (model not built), -005 (does not fit), -006 (order alone would decide), -007 (metrics not built), -008 (a layer's
-    own loading failed).
+    `settings` are those of `Choice`: `weights_only` takes `model/` alone (weights and seeds), `metrics=False` leaves
+    out `metrics/`, and so on. What is left out is listed in the report, and so is a loss scale that only the checkpoint
+    or only the model has. On CPU variables share the checkpoint's pages until they are assigned anew. Raises
+    ANY-STATE-001 (model not built), -005 (does not fit), -006 (order alone would decide), -007 (metrics not built),
+    -008 (a layer's own loading failed), -014 to -017 (a setting does not make sense, types, optimizers).
     """
+    began = time.perf_counter()
+    choice = Choice(**settings)
     require_built(model)
-    groups = {"model"} if weights_only else {"model", "optimizer", "ema"} | ({"metrics"} if metrics else set())
     stored = [_spec(entry) for entry in checkpoint.manifest.tensors]
-    ignored = {
-        spec.name: _NOT_ASKED.get(_group(spec.name), _NOT_OURS) for spec in stored if _group(spec.name) not in groups
-    }
-    plan = _plan(model, [spec for spec in stored if spec.name not in ignored], groups, checkpoint.assets)
-    ignored |= dict.fromkeys(sorted(plan.scale_left_out), "the model scales no loss")
+    plan = _plan(model, stored, choice, checkpoint)
     files = [{file: checkpoint.asset(path) for file, path in own.files.items()} for own in plan.own]
     _refuse_other_vocabularies(plan.own, files)
-    arrays = {spec.name: checkpoint.tensor(spec.name) for spec in plan.wanted}
+    arrays = dict(checkpoint.tensors([spec.name for spec in plan.wanted], verify=verify))
+    loaded_bytes = sum(array.nbytes for array in arrays.values())
+    for name, (_, dtype) in plan.casts.items():
+        arrays[name] = convert(name, arrays[name], np.dtype(dtype))
     with _put_back(plan.layers):
         for own, contents in zip(plan.own, files, strict=True):
             load_state(own.layer, {key: arrays[name] for key, name in own.arrays.items()}, contents)
         loaded = _load_by_layers(plan, arrays)
     for item in plan.targets:
         if item.name not in loaded:
-            assign(item.variable, arrays[item.name])
-    for optimizer in optimizers(model, plan.placed).values():
+            adopt(item.variable, arrays[item.name])
+    for optimizer in plan.optimizers.values():
         start_again(optimizer, plan.scale_begun.values())
-    started = dict.fromkeys(plan.scale_begun, "not stored: begins anew")
-    return LoadReport(tuple(arrays), ignored, started, sum(array.nbytes for array in arrays.values()))
+    return LoadReport(
+        restored={name: plan.files.get(name, "") for name in arrays},
+        ignored=plan.ignored,
+        started=plan.started,
+        cast=plan.casts,
+        bytes=loaded_bytes,
+        seconds=time.perf_counter() - began,
+        verified=verify,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,47 +142,94 @@ class _Plan:
     targets: list[NamedVariable]
     own: list[_Own]
     wanted: list[Spec]
+    casts: dict[str, tuple[str, str]]
+    ignored: dict[str, str]
+    started: dict[str, str]
+    files: dict[str, str]
     layers: list[keras.Layer]
-    placed: list[PlacedLayer]
-    scale_left_out: set[str]
+    optimizers: dict[str, keras.optimizers.Optimizer]
     scale_begun: dict[str, keras.Variable]
 
 
-def _plan(model: keras.Model, asked: Sequence[Spec], groups: set[str], assets: Sequence[str]) -> _Plan:
+def _plan(model: keras.Model, stored: Sequence[Spec], choice: Choice, checkpoint: Source) -> _Plan:
     layers = walk_layers(model)
     named = model_variables(model, layers)
-    states = [LayerState(placed) for placed in own_ways(layers)]
-    targets = plain_variables(named, [state.placed for state in states])
-    targets += _training_variables(model, layers, named, asked, groups)
-    left_out, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
-    asked = [spec for spec in asked if spec.name not in left_out]
-    scale_begun = {item.name: item.variable for item in targets if item.name in begun}
-    targets = [item for item in targets if item.name not in begun]
+    states = [state for placed in own_ways(layers) if not _left_out(state := LayerState(placed), choice)]
+    used = optimizers(model, layers) if "optimizer" in choice.groups else {}
+    ignored = {spec.name: why for spec in stored if (why := choice.why_not(spec.name, spec.aliases))}
+    asked = [spec for spec in stored if spec.name not in ignored]
+    everything = plain_variables(named, own_ways(layers))
+    everything += _training_variables(model, layers, named, used, asked, choice)
+    targets = [item for item in everything if not choice.why_not(item.name, item.aliases)]
     wanted = [_wanted(item) for item in targets]
     keys = [_own_keys(state, asked, {spec.name for spec in wanted}) for state in states]
     wanted += [spec for specs in keys for spec in specs.values()]
+    choice.refuse_idle_patterns([*stored, *wanted, *map(_wanted, everything)])
+
+    left_out, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
+    excuses = excused(choice, asked, wanted, (_classes_in(checkpoint), optimizer_classes(used)))
+    ignored |= excuses.ignored | dict.fromkeys(sorted(left_out), "the model scales no loss")
+    started = excuses.started | dict.fromkeys(begun, "not stored: begins anew")
+    asked = [spec for spec in asked if spec.name not in ignored]
+    wanted = [spec for spec in wanted if spec.name not in started]
+    asked, casts = _cast(asked, wanted, choice)
     refuse_differences(asked, wanted, _hints(model, layers, asked))
     refuse_ambiguous(asked, wanted)
-    files = _own_files(states, assets)
+    files = _own_files(states, checkpoint.assets, choice)
     own = [
-        _Own(state.placed.layer, {key: spec.name for key, spec in specs.items()}, paths)
+        _Own(state.placed.layer, {k: spec.name for k, spec in specs.items() if spec.name not in started}, paths)
         for state, specs, paths in zip(states, keys, files, strict=True)
     ]
-    return _Plan(targets, own, wanted, [placed.layer for placed in layers], list(layers), left_out, scale_begun)
+    return _Plan(
+        targets=[item for item in targets if item.name not in started],
+        own=own,
+        wanted=wanted,
+        casts=casts,
+        ignored=ignored,
+        started=started,
+        files={entry.name: entry.pieces[0].file for entry in checkpoint.manifest.tensors if hasattr(entry, "pieces")},
+        layers=[placed.layer for placed in layers],
+        optimizers=used,
+        scale_begun={item.name: item.variable for item in targets if item.name in begun},
+    )
+
+
+def _left_out(state: LayerState, choice: Choice) -> bool:
+    """Tell whether a layer that loads itself takes no part: it gets all that it wrote, or nothing."""
+    keys = keys_written(state.placed.layer) or ["any"]
+    return any(choice.why_not(state.tensor_name(key)) for key in keys)
+
+
+def _classes_in(checkpoint: Source) -> Mapping[str, str]:
+    found = checkpoint.record.get("optimizers", {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _cast(
+    stored: Sequence[Spec], wanted: Sequence[Spec], choice: Choice
+) -> tuple[list[Spec], dict[str, tuple[str, str]]]:
+    """Return the stored specs in the types that they will be converted to, and those types before and after."""
+    want = {spec.name: spec for spec in wanted}
+    casts = {
+        spec.name: (str(spec.dtype), str(want[spec.name].dtype))
+        for spec in stored
+        if spec.name in want and spec.dtype != want[spec.name].dtype and choice.casts(spec, want[spec.name])
+    }
+    return [replace(spec, dtype=casts[spec.name][1]) if spec.name in casts else spec for spec in stored], casts
 
 
 def _training_variables(
     model: keras.Model,
     layers: Sequence[PlacedLayer],
     named: Sequence[NamedVariable],
+    used: Mapping[str, keras.optimizers.Optimizer],
     asked: Sequence[Spec],
-    groups: set[str],
+    choice: Choice,
 ) -> list[NamedVariable]:
     found: list[NamedVariable] = []
-    if "optimizer" in groups:
-        for key, optimizer in optimizers(model, layers).items():
-            found += optimizer_variables(optimizer, named, key)
-    if "metrics" in groups:
+    for key, optimizer in used.items():
+        found += optimizer_variables(optimizer, named, key)
+    if "metrics" in choice.groups:
         measured = metric_variables(model, layers)
         _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in measured})
         found += measured
@@ -213,7 +263,7 @@ def _own_keys(state: LayerState, asked: Sequence[Spec], claimed: set[str]) -> di
     return {names.unescape(key): Spec(name, None, None, state.placed.place) for key, name in direct.items()}
 
 
-def _own_files(states: Sequence[LayerState], assets: Sequence[str]) -> list[dict[str, str]]:
+def _own_files(states: Sequence[LayerState], assets: Sequence[str], choice: Choice) -> list[dict[str, str]]:
     """Share the stored assets out over the layers by folder; raise ANY-STATE-009 if one is missing or left over."""
     writers = [state for state in states if writes_files(state.placed.layer)]
     files: dict[int, dict[str, str]] = {id(state): {} for state in states}
@@ -226,7 +276,7 @@ def _own_files(states: Sequence[LayerState], assets: Sequence[str]) -> list[dict
         else:
             left.append(path)
     without = [state.folder for state in writers if not files[id(state)] and _needs_words(state.placed.layer)]
-    if left or without:
+    if without or (left and not choice.include and not choice.exclude):  # in part, other layers' files stay there
         raise AnyrigError(
             "ANY-STATE-009",
             f"files of layers do not fit the model; nothing was changed\n  stored, but no layer takes it: {left}\n"

@@ -1,30 +1,48 @@
 """Open a committed checkpoint and give out its tensors, documents and assets. Reads; never changes a file.
 
-Opening parses the manifest and nothing else, so listing a checkpoint of any size costs the same. numpy is imported
-with the first tensor. Links are never followed inside a checkpoint, and nothing is allocated before the real size of
-the file was seen to be the listed one.
+Tensors are views of maps, or read into memory (`content.py` says when and why). Opening parses the manifest and nothing
+else, so listing a checkpoint of any size costs the same. numpy is imported with the first tensor. Links are never
+followed inside a checkpoint, and nothing is allocated before the real size of the file was seen to be the listed one.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import stat
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.check import Damage, damage_in, fault_of_file
+from anyrig.store.content import (
+    Chunk,
+    Verify,
+    check_level,
+    chunks_of,
+    damaged,
+    empty,
+    read_at,
+    read_chunks,
+    sample,
+    want,
+)
 from anyrig.store.decode import decode
 from anyrig.store.digest import hash_bytes
 from anyrig.store.dtypes import numpy_dtype
 from anyrig.store.header import ALIGNMENT
 from anyrig.store.layout import ASSETS, DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
-from anyrig.store.manifest import FileEntry, Manifest, TensorEntry
+from anyrig.store.manifest import FileEntry, Manifest, Piece, TensorEntry
+from anyrig.store.mounts import shared
 from anyrig.store.parse import ManifestError
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from anyrig.store.content import Bytes
 
 _MAX_MANIFEST_BYTES = 2**30
 
@@ -32,9 +50,10 @@ _MAX_MANIFEST_BYTES = 2**30
 class Checkpoint:
     """A committed checkpoint: its manifest is parsed and valid, its data not yet touched."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, mapped: bool | None = None) -> None:
         self.path = path
         self.manifest = manifest
+        self._mapped = mapped
         self._files = {entry.name: entry for entry in manifest.files}
         self._tensors = {tensor.name: tensor for tensor in manifest.tensors}
         self._aliases: dict[str, list[TensorEntry]] = {}
@@ -86,23 +105,47 @@ class Checkpoint:
         """Digest of weights, optimizer, averages, metrics and step, from the manifest alone."""
         return self.manifest.state_digest
 
-    def tensor(self, name: str) -> np.ndarray[Any, Any]:
-        """Return a tensor by its name or an alias, read-only.
+    @cached_property
+    def mapped(self) -> bool:
+        """Whether tensors are views of maps: as asked for when it was opened, else where the file system allows it."""
+        return not shared(self.path) if self._mapped is None else self._mapped
 
-        A view of a private memory map where the data is aligned to 64 bytes, else a copy. The map is copy-on-write:
-        whoever sets `flags.writeable` can write to it, and the file stays as it is. Checksums are not looked at:
-        `verify_checkpoint` does that.
+    def tensor(self, name: str, index: Any = None) -> np.ndarray[Any, Any]:
+        """Return a tensor by its name or an alias, or the part of it that `index` (as in `array[index]`) selects.
+
+        It is read-only. The whole is a view of a private memory map where the data is aligned to 64 bytes, else a copy.
+        The map is copy-on-write: whoever sets `flags.writeable` can write to it, and the file stays as it is. A part is
+        a copy, for which only its own pages are read, or its own rows of the first axis where nothing is mapped.
+        Checksums are not looked at: `tensors` and `verify_checkpoint` do that.
         """
-        import numpy as np
-
         entry = self.entry(name)
-        piece = entry.pieces[0]
-        raw = np.frombuffer(self._map(piece.file), np.uint8, piece.stop - piece.start, piece.start)
-        if piece.start % ALIGNMENT:
-            raw = raw.copy()
-        array = raw.view(numpy_dtype(entry.dtype)).reshape(entry.shape)
-        array.flags.writeable = False
-        return array
+        if index is None:
+            return self.tensors([name])[entry.name]
+        if self.mapped:
+            return _frozen(self._view(entry)[index].copy())
+        rows, rest = first_rows(index, entry.shape)
+        return _frozen(self._read_rows(entry, rows)[rest].copy())
+
+    def tensors(self, names: Iterable[str], *, verify: Verify = "off") -> dict[str, np.ndarray[Any, Any]]:
+        """Return several tensors, each under its own name, read and compared with their checksums in parallel.
+
+        `verify`: "full" compares every chunk of 64 MiB, "fast" a sample of them, "off" none. Sizes of files are always
+        compared. Raises ANY-LOAD-008 for a tensor that has changed.
+        """
+        check_level(verify)
+        entries = [self.entry(name) for name in names]
+        memory = {entry.name: self._memory(entry.pieces[0]) for entry in entries}
+        chunks = [chunk for entry in entries for chunk in chunks_of(entry.pieces[0], memory[entry.name])]
+        if not self.mapped:
+            self._read(chunks)
+        if found := damaged(sample(chunks, verify)):
+            piece = found[0].piece
+            name = next(entry.name for entry in entries if entry.pieces[0] is piece)
+            also = f", nor are {len(found) - 1} other parts" if len(found) > 1 else ""
+            self._unusable(piece.file, f"is damaged: {name} is not what was written{also}")
+        if verify == "off" and self.mapped:
+            self._want(entries)
+        return {entry.name: _shaped(memory[entry.name], entry, entry.shape) for entry in entries}
 
     def entry(self, name: str) -> TensorEntry:
         """Return the manifest's entry of a tensor, by its name or an alias that only one tensor has."""
@@ -143,6 +186,58 @@ class Checkpoint:
             self._unusable(name, "has changed since it was written")
         return content
 
+    def _memory(self, piece: Piece) -> Bytes:
+        """Return the bytes of a piece, 64-byte aligned; where nothing is mapped, memory for them."""
+        import numpy as np
+
+        size = piece.stop - piece.start
+        if not self.mapped:
+            self._checked(self._files[piece.file])
+            return empty(size)
+        raw = np.frombuffer(self._map(piece.file), np.uint8, size, piece.start)
+        if piece.start % ALIGNMENT:
+            copied = empty(size)
+            copied[:] = raw
+            return copied
+        return raw
+
+    def _view(self, entry: TensorEntry) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        piece = entry.pieces[0]
+        raw = np.frombuffer(self._map(piece.file), np.uint8, piece.stop - piece.start, piece.start)
+        return _shaped(raw, entry, entry.shape)
+
+    def _read_rows(self, entry: TensorEntry, rows: slice) -> np.ndarray[Any, Any]:
+        piece = entry.pieces[0]
+        row = (piece.stop - piece.start) // max(1, entry.shape[0])
+        memory = empty((rows.stop - rows.start) * row)
+        path = self._checked(self._files[piece.file])
+        try:
+            with open(path, "rb", buffering=0) as file:
+                read_at(file, piece.start + rows.start * row, memory.data)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return _shaped(memory, entry, (rows.stop - rows.start, *entry.shape[1:]))
+
+    def _read(self, chunks: Sequence[Chunk]) -> None:
+        try:
+            read_chunks(self.path, chunks)
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+
+    def _want(self, entries: Sequence[TensorEntry]) -> None:
+        """Let the system read ahead what will be used, neighbours in one request."""
+        pieces = sorted((piece for entry in entries for piece in entry.pieces), key=lambda p: (p.file, p.start))
+        for file, group in itertools.groupby(pieces, key=lambda piece: piece.file):
+            start = stop = 0
+            for piece in group:
+                if piece.start > stop + ALIGNMENT:
+                    want(self._map(file), start, stop)
+                    start = piece.start
+                stop = piece.stop
+            want(self._map(file), start, stop)
+
     def _map(self, file: str) -> mmap.mmap:
         if file not in self._maps:
             path = self._checked(self._files[file])
@@ -166,8 +261,32 @@ class Checkpoint:
         )
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Open a checkpoint folder under whatever name, unless the name says that it was never finished."""
+def first_rows(index: Any, shape: Sequence[int]) -> tuple[slice, Any]:
+    """Return the rows of the first axis that `index` needs, and the index that is left within them."""
+    first, *others = index if isinstance(index, tuple) else (index,)
+    if shape and isinstance(first, slice) and first.step in (None, 1):
+        start, stop, _ = first.indices(shape[0])
+        return slice(start, max(start, stop)), (slice(None), *others)
+    if shape and isinstance(first, int) and -shape[0] <= first < shape[0]:
+        row = range(shape[0])[first]
+        return slice(row, row + 1), (0, *others)
+    return slice(0, shape[0] if shape else 1), index
+
+
+def _shaped(raw: Bytes, entry: TensorEntry, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    return _frozen(raw.view(numpy_dtype(entry.dtype)).reshape(shape))
+
+
+def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array.flags.writeable = False
+    return array
+
+
+def open_checkpoint(path: str | os.PathLike[str], *, mapped: bool | None = None) -> Checkpoint:
+    """Open a checkpoint folder under whatever name, unless the name says that it was never finished.
+
+    `mapped` says whether its data files are mapped or read; None lets the file system decide.
+    """
     folder = Path(path)
     name = os.path.basename(os.path.abspath(folder))
     if leftover_of(name):
@@ -176,10 +295,10 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             f"{folder} was not finished or was set aside: it is not a checkpoint.",
             hint="use a folder named step-N (`anyrig ls RUN` lists them)",
         )
-    return open_unfinished(folder, step_of(name))
+    return open_unfinished(folder, step_of(name), mapped=mapped)
 
 
-def open_unfinished(folder: Path, step: int | None) -> Checkpoint:
+def open_unfinished(folder: Path, step: int | None, *, mapped: bool | None = None) -> Checkpoint:
     """Open a folder whatever its name says, so that a repair can see what is in it; it holds `step` unless None."""
     manifest = decode(_manifest_bytes(folder))
     if step not in (None, manifest.step):
@@ -188,7 +307,7 @@ def open_unfinished(folder: Path, step: int | None) -> Checkpoint:
             f"{folder} holds step {manifest.step}: the folder was renamed.",
             hint=f"name it {step_name(manifest.step)} again",
         )
-    return Checkpoint(folder, manifest)
+    return Checkpoint(folder, manifest, mapped=mapped)
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> list[Damage]:

@@ -25,7 +25,8 @@ from anyrig.positions import describe_position
 from anyrig.report.reports import RunReport, notify
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
 from anyrig.state.capture import Captured, CapturePlan, capture, plan_capture, take
-from anyrig.state.restore import LoadReport, restore
+from anyrig.state.report import LoadReport
+from anyrig.state.restore import restore
 from anyrig.state.walk import model_variables
 from anyrig.store.commit import newest_sound
 from anyrig.store.digest import state_digest_of

@@ -1,0 +1,302 @@
+"""`anyrig.save` and `anyrig.load`: checkpoints for a training loop of one's own, with the guarantees of a run's.
+
+A save is committed elsewhere first, in the hidden folder `.NAME.saving` beside the target, and takes the target's place
+by renaming. Between the two renames that this takes, nothing has the target's name and the new checkpoint, which is
+complete, is in the hidden folder: a load looks there, too. So at every moment one complete checkpoint is found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from anyrig.environment import PACKAGES, environment, version
+from anyrig.errors import UsageError
+from anyrig.locations import find_checkpoint
+from anyrig.state.capture import Captured, capture
+from anyrig.state.measures import unbuilt
+from anyrig.state.optimizers import held_optimizers, optimizer_classes
+from anyrig.state.report import LoadReport
+from anyrig.state.restore import restore
+from anyrig.store.background import shared
+from anyrig.store.commit import newest_committed
+from anyrig.store.content import Verify, check_level
+from anyrig.store.digest import state_digest_of
+from anyrig.store.jsonvalues import decoded, encodable
+from anyrig.store.layout import leftover_name, leftover_of, step_of
+from anyrig.store.local import LOCAL, LocalFiles, folder_names, make_folders, remove_tree
+from anyrig.store.lock import RunLock
+from anyrig.store.parse import ManifestError
+from anyrig.store.plan import MAX_SHARD_BYTES
+from anyrig.store.read import Checkpoint, open_checkpoint
+from anyrig.store.write import drained, write_checkpoint
+
+_Path = str | os.PathLike[str]
+
+
+class Saving:
+    """A save that was started; `path` is where the checkpoint will be, or is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._outcome: Future[Checkpoint] = Future()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._outcome.done()
+
+    def run(self, work: Callable[[], Checkpoint]) -> Checkpoint:
+        """Do the work, in whichever thread, and keep how it ended."""
+        try:
+            self._outcome.set_result(work())
+        except BaseException as error:
+            self._outcome.set_exception(error)
+            raise
+        return self._outcome.result()
+
+    def wait(self) -> Path:
+        """Return the path when the checkpoint is committed there; raise what went wrong."""
+        if _newest == [self]:
+            _newest.clear()
+            shared().wait()  # takes the error, so that it is raised once
+        self._outcome.result()
+        return self.path
+
+
+_newest: list[Saving] = []
+
+
+def save(
+    path: _Path,
+    model: keras.Model,
+    *,
+    optimizer: bool | keras.optimizers.Optimizer = True,
+    progress: Mapping[str, Any] | None = None,
+    wait: bool = True,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> Saving:
+    """Make the folder `path` a checkpoint of `model` as it is now: weights, seeds, optimizer, averages, metrics.
+
+    `optimizer`: True stores the optimizers that the model holds (compiled ones are built if they are not yet), an
+    optimizer stores that one for a model which holds none, False stores none. `progress` is anything that JSON can
+    keep; its `step`, else the optimizer's count of updates, is the checkpoint's step. A checkpoint at `path` is
+    replaced, and until the new one is on the disk the former one stays. With `wait=False` writing goes on in the
+    background while training does; `wait()` of what is returned raises what went wrong, and so does the next save. The
+    process does not end before the save has.
+
+    Raises AnyrigError if nothing could be saved (ANY-STORE-..., ANY-STATE-...), if something else is at `path`
+    (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
+    """
+    target = Path(os.path.realpath(os.path.expanduser(path)))
+    told = decoded(encodable(progress or {}, "progress"))
+    with _holding(model, optimizer):
+        captured = capture(model, optimizer=optimizer is not False)
+        step = _step(model, told)
+        record = {"environment": environment(), "optimizers": optimizer_classes(held_optimizers(model))}
+    _refuse_target(target, step)
+    saving = Saving(target)
+    work = partial(_write, target, step, captured, told, record, max_shard_bytes)
+    shared().start(lambda: saving.run(work))
+    _newest[:] = [saving]
+    if wait:
+        saving.wait()
+    return saving
+
+
+def _write(
+    target: Path,
+    step: int,
+    captured: Captured,
+    progress: Mapping[str, Any],
+    record: Mapping[str, Any],
+    max_shard_bytes: int,
+    files: LocalFiles = LOCAL,
+) -> Checkpoint:
+    work = _work_folder(target)
+    make_folders(files, work)
+    with RunLock(work):
+        _finish_former(target, work, files)
+        new = write_checkpoint(
+            work,
+            step,
+            drained(captured.tensors),
+            progress=progress,
+            documents=captured.documents,
+            assets=captured.assets,
+            record=record,
+            max_shard_bytes=max_shard_bytes,
+            files=files,
+        )
+        _put_in_place(new, target, files)
+        _clear(work, files)
+    with suppress(OSError):  # another save may be there already
+        files.remove_folder(work)
+    return open_checkpoint(target)
+
+
+def _work_folder(target: Path) -> Path:
+    return target.parent / f".{target.name}.saving"
+
+
+def _finish_former(target: Path, work: Path, files: LocalFiles) -> None:
+    """Put what a killed save had committed in the place that it had already cleared; remove what else it left."""
+    if not os.path.lexists(target) and (found := newest_committed(work)) is not None:
+        _put_in_place(found, target, files)
+    _clear(work, files)
+
+
+def _put_in_place(new: Checkpoint, target: Path, files: LocalFiles) -> None:
+    """Rename a committed checkpoint to `target`, moving what is there out of the way."""
+    work = new.path.parent
+    if os.path.lexists(target):
+        files.rename(target, work / leftover_name(new.step, "replaced"))
+    # Until here a load finds the former checkpoint; from here on the new one, for now in the hidden folder.
+    files.rename(new.path, target)
+    files.flush_folder(target.parent)
+
+
+def _clear(work: Path, files: LocalFiles) -> None:
+    for name in folder_names(work):
+        remove_tree(files, work / name)
+
+
+def _refuse_target(target: Path, step: int) -> None:
+    name_step, problem = step_of(target.name), None
+    if leftover_of(target.name) or name_step not in (None, step):
+        problem = f"a folder of that name cannot hold step {step}"
+    elif os.path.lexists(target) and not (target.is_dir() and (_is_checkpoint(target) or not os.listdir(target))):
+        problem = "something is there that is not a checkpoint, and it is left alone"
+    if problem:
+        raise UsageError("ANY-STORE-019", f"save to {target}: {problem}", hint="give another path, or move it away")
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    try:
+        open_checkpoint(folder)
+    except ManifestError:
+        return False
+    return True
+
+
+def load(
+    path: _Path,
+    into: keras.Model,
+    *,
+    weights_only: bool = False,
+    optimizer: bool | keras.optimizers.Optimizer = True,
+    slots: str = "strict",
+    metrics: bool | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    strict: bool = True,
+    cast: bool | Mapping[str, str] = False,
+    verify: Verify = "full",
+    mmap: bool | None = None,
+) -> LoadReport:
+    """Put a checkpoint into a built model and return what was done; nothing is changed if anything is refused.
+
+    `path`: a checkpoint, or a run or folder of checkpoints (its newest committed one). Every stored tensor must be used
+    and every wanted one be stored, in name, shape and type, or the load is refused with the list of differences. What
+    may differ has to be said:
+
+    * `weights_only=True` takes weights and seeds; `optimizer=False` no optimizer and no averages (an optimizer instead
+      of True: load into this one, which the model does not hold); `metrics=False` no metrics (None: metrics, unless the
+      model's have no variables before their first batch).
+    * `include` and `exclude` are patterns (`fnmatch`) for the names that take part, or their aliases.
+    * `strict=False` lets tensors be on one side only; shapes still have to agree.
+    * `slots="partial"` keeps what fits of an optimizer that was changed: a layer unfrozen, amsgrad switched, a
+      schedule added. Slots go by variable and name. Of an optimizer of another class only the averages are kept.
+    * `cast=True` converts between floating types, `cast={pattern: dtype}` the tensors named to the model's dtype.
+
+    `verify` compares checksums of what is loaded: "full", "fast" (a sample) or "off" (sizes only; on CPU pages are then
+    read when they are first used, and the system begins to read them ahead). On CPU variables share the pages of the
+    file until they are assigned anew, unless `mmap=False` or the file system is a network one: then data is read.
+    """
+    check_level(verify)
+    checkpoint, notes = _open(Path(path).expanduser(), mmap)
+    if metrics is None and unbuilt(into):
+        notes.append("metrics were not loaded: those of the model have no variables before their first batch")
+    with _holding(into, optimizer):
+        report = restore(
+            checkpoint,
+            into,
+            verify=verify,
+            weights_only=weights_only,
+            optimizer=optimizer is not False,
+            slots=slots,
+            metrics=not unbuilt(into) if metrics is None else metrics,
+            include=tuple(include),
+            exclude=tuple(exclude),
+            strict=strict,
+            cast=cast,
+        )
+    return replace(
+        report,
+        source=str(checkpoint.path),
+        step=checkpoint.step,
+        progress=checkpoint.progress,
+        notes=(*notes, *other_versions(checkpoint.record)),
+    )
+
+
+def digest(what: keras.Model | _Path, *, step: int | None = None) -> str:
+    """Return the state digest of a checkpoint or run (from its manifest alone), or of a model as it is now.
+
+    It covers weights, optimizer, averages, metrics and step; `step` is that of a model, by default the number of
+    updates of its optimizer. It is what `anyrig inspect --digest` prints last.
+    """
+    if isinstance(what, keras.Model):
+        return state_digest_of(capture(what).tensors, _step(what, {}) if step is None else step)
+    return _open(Path(what).expanduser(), None)[0].state_digest
+
+
+def other_versions(record: Mapping[str, Any]) -> list[str]:
+    """Say which packages were of another minor version when the checkpoint was made."""
+    made = record.get("environment")
+    pairs = [(name, made.get(name), version(name)) for name in PACKAGES] if isinstance(made, Mapping) else []
+    return [
+        f"made with {name} {old}, loaded with {new}"
+        for name, old, new in pairs
+        if old and new and str(old).split(".")[:2] != new.split(".")[:2]
+    ]
+
+
+def _open(path: Path, mapped: bool | None) -> tuple[Checkpoint, list[str]]:
+    """Open what `path` means, wherever a save that was killed, or is going on, has left it."""
+    hidden = None if os.path.lexists(path) else newest_committed(_work_folder(Path(os.path.realpath(path))))
+    if hidden is None:
+        return open_checkpoint(find_checkpoint(path), mapped=mapped), []
+    note = f"a save did not come to its end: the complete checkpoint was found in {hidden.path}"
+    return open_checkpoint(hidden.path, mapped=mapped), [note]
+
+
+@contextmanager
+def _holding(model: keras.Model, optimizer: bool | keras.optimizers.Optimizer) -> Iterator[None]:
+    """Let the model hold `optimizer`, built, inside the block, as if it were compiled with it."""
+    if isinstance(optimizer, bool):
+        yield
+        return
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    before = vars(model).get("optimizer")
+    vars(model)["optimizer"] = optimizer
+    try:
+        yield
+    finally:
+        vars(model)["optimizer"] = before
+
+
+def _step(model: keras.Model, progress: Mapping[str, Any]) -> int:
+    if isinstance(progress.get("step"), int):
+        return int(progress["step"])
+    main = vars(model).get("optimizer")
+    return int(keras.ops.convert_to_numpy(main.iterations)) if main is not None else 0
