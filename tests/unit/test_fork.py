@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from keras import layers
 
 import anyrig
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.commit import newest_sound
 from anyrig.store.read import Checkpoint
+from anyrig.train import fork as forking
 from anyrig.train.fork import fork
 from anyrig.train.recipe.run import run_from_recipe, train_recipe
 from anyrig.train.recipe.schema import load_recipe
@@ -49,6 +51,32 @@ def test_a_fork_has_the_state_of_the_old_run_and_says_what_changes(old: Checkpoi
         "virtual_replicas: 2 -> 5",
         "from here on sums are made in another order and masks are drawn anew; the run can use at most 5 devices",
     )
+
+
+def test_a_checkpoint_that_the_old_run_removes_meanwhile_gives_way_to_its_next_one(
+    old: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old run goes on while it is forked: at each of the first moments its newest checkpoint is another one."""
+    real, source = forking._hold, tmp_path / "old"
+    shutil.copytree(old.path.parent.parent, source)
+    steps = sorted((source / "checkpoints").iterdir())
+
+    def removed_at(moment: str, step: Path) -> Any:
+        def hold(stored: Checkpoint) -> Any:
+            if stored.path == step:
+                next(step.glob(moment)).unlink()
+                shutil.rmtree(step)
+            return real(stored)
+
+        return hold
+
+    for moment in ("*.safetensors", "model.json"):
+        monkeypatch.setattr(forking, "_hold", removed_at(moment, steps[-1]))
+        assert fork(source, tmp_path / moment[:5]).checkpoint.step == int(steps[-2].name[5:])
+        shutil.copytree(old.path, steps[-1])
+    monkeypatch.setattr(forking, "_hold", removed_at("model.json", steps[-1]))
+    with pytest.raises(AnyrigError, match="does not exist"):
+        fork(steps[-1], tmp_path / "one")
 
 
 def test_the_old_v_is_refused_in_the_new_run_and_the_new_one_is_used(old: Checkpoint, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_warning_comes_once_and_again_when_it_is_much_longer() -> None:
 def test_at_the_signal_the_time_that_is_left_counts() -> None:
     deadline = Deadline(Grace(30, "ANYRIG_GRACE=30"))
     assert deadline.too_late(20, 10, 0) is None
-    assert "a save takes about 21 s, and 20 s are left" in (deadline.too_late(21, 10, 0) or "")
+    assert "saving takes about 21 s, and 20 s are left" in (deadline.too_late(21, 10, 0) or "")
     assert "and 0 s are left" in (deadline.too_late(21, 100, 0) or "")
 
 

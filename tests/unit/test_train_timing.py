@@ -68,6 +68,16 @@ def test_auto_saves_as_often_as_costs_two_percent() -> None:
     assert max(gaps) <= 2.0 / BUDGET + 2.0
 
 
+def test_by_the_clock_no_save_waits_for_the_one_before() -> None:
+    timing = Timing(parse_every("1 minute"))
+    timing.begin(0.0)
+    timing.saved(0.0, 1.0)
+    timing.reached(BATCH, 100.0, saving=True)
+    assert not timing.due(BATCH, Position(step=1), 100.0)
+    timing.reached(BATCH, 101.0, saving=False)
+    assert timing.due(BATCH, Position(step=2), 101.0)
+
+
 def test_auto_counts_steps_that_a_save_slows_down() -> None:
     run(timing := Timing(parse_every("auto")), steps=500, step=1.0, pause=0.1, writing=10, slower=0.3)
     assert timing.cost == pytest.approx(0.1 + 10 * 0.3)

@@ -64,7 +64,7 @@ class Verdict:
     goes: str
 
 
-def judge(steps: Iterable[StepInfo], keep: Keep, *, sound: int | None = None, free: int | None = None) -> list[Verdict]:
+def judge(steps: Iterable[StepInfo], keep: Keep, *, free: int | None = None) -> list[Verdict]:
     """Say of each step, oldest first, whether it stays and why.
 
     The newest step and pinned ones stay whatever the rules say. Of the others, size rules take first the oldest ones

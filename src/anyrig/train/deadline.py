@@ -86,6 +86,6 @@ class Deadline:
         ahead = grace.limit is not None and grace.limit > now
         limit = f", and the job's limit is in {grace.limit - now:.0f} s" if ahead and grace.limit else ""
         return (
-            f"SIGTERM: a save takes about {needed:.0f} s, and {left:.0f} s are left ({grace.words}){limit}; it is "
+            f"SIGTERM: saving takes about {needed:.0f} s, and {left:.0f} s are left ({grace.words}){limit}; it is "
             "tried, and if it is cut off, the checkpoints committed before are safe"
         )

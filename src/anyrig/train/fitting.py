@@ -125,9 +125,11 @@ def run_fit(
         saver.messages.append("run_eagerly: for debugging; equal bytes are promised for traced steps only")
     if request.verbose:
         say("\n".join([describe(engine.plan, size), *saver.messages]))
-    with ending(callbacks.callbacks):
-        saver.run()
-    known.remember(model, loop.earlier, loop.position)
+    try:
+        with ending(callbacks.callbacks):
+            saver.run()
+    finally:  # also what an interrupted call has trained
+        known.remember(model, loop.earlier, loop.position)
     return next(c for c in callbacks.callbacks if isinstance(c, keras.callbacks.History))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.locations import prepare_run_directory
 from anyrig.store.commit import committed_steps
 from anyrig.store.read import Checkpoint
@@ -23,6 +23,8 @@ from anyrig.train.recipe.diff import hash_json
 from anyrig.train.recipe.run import RECIPE_FILE, recipe_text
 from anyrig.train.recipe.schema import load_recipe
 from anyrig.train.recipe.source import open_sound
+
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def fork(
 
     `virtual_replicas` and `precision` replace those of the old run. Raises UsageError if `new` holds a run already.
     """
-    stored, passed_over = open_sound(Path(source))
+    stored, passed_over, held = _opened_and_held(Path(source))
     _check(stored, virtual_replicas, precision)
     directory = prepare_run_directory(new)
     checkpoints = directory / "checkpoints"
@@ -56,15 +58,50 @@ def fork(
     made = write_checkpoint(
         checkpoints,
         stored.step,
-        [_copied(stored, name) for name in stored.names],
+        held.tensors,
         progress={**stored.progress, **changed, "forked_from": {**origin, "changed": changed}},
-        documents={name: stored.document(name) for name in stored.documents},
-        assets={path: stored.asset(path) for path in stored.assets},
+        documents=held.documents,
+        assets=held.assets,
         record={**stored.record, "run": _identity(stored.record["run"], changed)},
     )
     _copy_beside(stored.path.parent.parent, directory, changed)
     where = f"forked from {stored.path} at step {stored.step:,}"
     return Forked(made, (*passed_over, where, *_what_changes(stored.progress, changed)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """All that a checkpoint holds, in memory or mapped: it stays readable when the checkpoint is removed."""
+
+    tensors: list[StoredTensor]
+    documents: dict[str, bytes]
+    assets: dict[str, bytes]
+
+
+def _opened_and_held(source: Path) -> tuple[Checkpoint, list[str], _Held]:
+    """Open what `source` means; where a run that goes on removes it meanwhile, its next one."""
+    for _ in range(_ATTEMPTS):
+        stored = None
+        try:
+            stored, passed_over = open_sound(source)
+            return stored, passed_over, _hold(stored)
+        except (AnyrigError, FileNotFoundError) as error:
+            missing = isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError)
+            if not missing if stored is None else stored.path.exists():
+                raise
+    raise UsageError(
+        "ANY-RUN-045",
+        f"{source} removes its checkpoints faster than they can be read",
+        hint="pin one first: anyrig pin RUN STEP, then fork that checkpoint",
+    )
+
+
+def _hold(stored: Checkpoint) -> _Held:
+    return _Held(
+        [_copied(stored, name) for name in stored.names],
+        {name: stored.document(name) for name in stored.documents},
+        {path: stored.asset(path) for path in stored.assets},
+    )
 
 
 def _check(stored: Checkpoint, virtual_replicas: int | None, precision: str | None) -> None:

@@ -32,11 +32,13 @@ from anyrig.store.commit import newest_sound
 from anyrig.store.digest import state_digest_of
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
+from anyrig.train.deadline import grace_period
 from anyrig.train.every import Every
 from anyrig.train.identity import refuse_changes
 from anyrig.train.limits import Limits
 from anyrig.train.loop import Boundary, Loop, Position
 from anyrig.train.nonfinite import GoBack
+from anyrig.train.pace import Pace, refuse_missing
 from anyrig.train.session import Session, not_finite
 from anyrig.train.signals import StopRequest
 
@@ -63,13 +65,14 @@ class Saver:
     ) -> None:
         self.stop = stop
         self.session = session
-        self.every = every
+        self.pace: Pace | None = None
+        if session is not None and every is not None:
+            self.pace = Pace(every, session.keeper, grace_period(), loop.nonfinite.tell)
         self.loop = loop
         self.callbacks = callbacks
         self.settled = settled
         self.limits = limits
         self._started = time.monotonic() if limits.since is None else limits.since
-        self._saved_at = time.monotonic()
         self.identity: dict[str, Any] = {}
         self.messages: list[str] = []
         self._plan: CapturePlan | None = None
@@ -190,9 +193,8 @@ class Saver:
     def _fetch(self, *, wait: bool) -> None:
         """Tell the callbacks of a save that has ended; raise the error of one that failed."""
         report = self.session.saved(wait=wait) if self.session is not None else None
-        if report is not None:
-            for warning in report.warnings:
-                self.loop.nonfinite.tell(warning, kind="warning")
+        if report is not None and self.pace is not None:
+            self.pace.ended(report)
             notify(self.loop.callbacks.callbacks, "on_save_report", report)
 
     def _wait_after(self, error: BaseException) -> None:
@@ -205,17 +207,22 @@ class Saver:
     def at_boundary(self, boundary: Boundary) -> None:
         """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""
         self._fetch(wait=False)
+        if self.pace is not None and self.session is not None:
+            self.pace.reached(boundary, self.session.events.emit, saving=self.session.in_flight)
         self._emit_epoch(boundary)
         if self.limits.seconds is not None and time.monotonic() - self._started >= self.limits.seconds:
             self.stop.request(f"limits.max_time ({self.limits.max_time})")
         ended = boundary.kind == "epoch" and self._finished()
         stopping = self.stop.requested and not ended
         limited = self._at_most_steps() and not ended
+        if self.pace is not None and self.session is not None and stopping:
+            self.pace.stopping(self.stop, saving=self.session.in_flight)
         if self.session is not None and (stopping or limited or self._due(boundary)):
             self._save(boundary.kind)
         elif self.session is not None and ended:
             self._before_end = self._capture().tensors
-        self._refuse_missing_monitor(boundary)
+        if boundary.kind == "epoch":
+            self._refuse_missing_metric()
         if stopping:
             self._fetch(wait=True)
             self._raise_stopped()
@@ -230,35 +237,12 @@ class Saver:
         return LimitReached(f"limits.max_steps ({self.limits.max_steps}) reached: {saved} {self._where()}")
 
     def _due(self, boundary: Boundary) -> bool:
-        position, every = self.loop.position, self.every
-        if every is None or (boundary.kind == "batch" and boundary.last_batch):
-            return False
-        if boundary.kind == "epoch" and self._is_best():
-            return True
-        if every.unit == "epoch":
-            return boundary.kind == "epoch" and position.epoch % every.count == 0
-        if every.unit != "step":
-            return time.monotonic() - self._saved_at >= 60 * every.count
-        return position.step % every.count < boundary.steps
+        return self.pace is not None and self.pace.due(boundary, self.loop.position, self.loop.last_logs)
 
-    def _is_best(self) -> bool:
-        """Tell whether this epoch is one of the best: it is saved then, whatever the interval."""
-        keeper = self.session.keeper if self.session is not None else None
-        return keeper is not None and keeper.would_be_best(self.loop.last_logs.get(keeper.keep.monitor or ""))
-
-    def _refuse_missing_monitor(self, boundary: Boundary) -> None:
-        """Raise after the first epoch that should have had the monitored metric and has not; the epoch is saved."""
-        monitor, loop = self.session.keep.monitor if self.session is not None else None, self.loop
-        if boundary.kind != "epoch" or monitor is None or monitor in loop.last_logs:
-            return
+    def _refuse_missing_metric(self) -> None:
+        loop, monitor = self.loop, self.session.keep.monitor if self.session is not None else None
         validated = loop.validate is None or loop.model._should_eval(loop.position.epoch - 1, loop.validation_freq)
-        if validated or not monitor.startswith("val_"):
-            raise UsageError(
-                "ANY-RUN-041",
-                f"monitor: there is no metric {monitor!r} after epoch {loop.position.epoch}; there are "
-                f"{', '.join(sorted(loop.last_logs)) or 'none'}",
-                hint="set monitor of the checkpoint to one of these; a val_ metric needs validation data",
-            )
+        refuse_missing(monitor, loop.last_logs, loop.position.epoch, validated=bool(validated))
 
     def _finished(self) -> bool:
         return self.loop.position.epoch >= self.loop.epochs or self.loop.model.stop_training
@@ -277,6 +261,8 @@ class Saver:
         size, length = self.settled["global_size"], loop.stream.length()
         report = RunReport(loop.engine.plan, size, length, loop.epochs, replace(loop.position), directory)
         notify(loop.callbacks.callbacks, "on_run_begin", report)
+        if self.pace is not None:
+            self.pace.begin()
         if self._at_most_steps():
             raise self._limit_reached()
 
@@ -325,6 +311,7 @@ class Saver:
         """Begin to save the present state, `captured` if it is at hand; the save before is waited for first."""
         assert self.session is not None
         loop = self.loop
+        waited_since = time.monotonic()
         self._fetch(wait=True)
         began = time.perf_counter()
         captured, states = captured or self._capture(), callbacks_state(self.callbacks)
@@ -334,7 +321,6 @@ class Saver:
             for name, array in held.items()
         ]
         self._newest_at = replace(loop.position)
-        self._saved_at = time.monotonic()
         self.session.save(
             loop.position.step,
             [*captured.tensors, *arrays],
@@ -360,6 +346,8 @@ class Saver:
             assets=captured.assets,
             record=self._record,
         )
+        if self.pace is not None:
+            self.pace.saved(waited_since)
 
     @cached_property
     def _record(self) -> dict[str, Any]:

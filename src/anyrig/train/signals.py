@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,18 +20,19 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether somebody asked the run to stop, and who."""
+    """Whether somebody asked the run to stop, who, and when (as from `time.monotonic()`)."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.at: float | None = None
 
     def request(self, reason: str = "request_stop") -> None:
         """Ask for a stop at the end of the step that is running."""
-        self.reason = reason
+        self.reason, self.at = reason, time.monotonic()
 
     def clear(self) -> None:
         """Forget an earlier request."""
-        self.reason = None
+        self.reason = self.at = None
 
     @property
     def requested(self) -> bool:

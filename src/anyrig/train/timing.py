@@ -39,14 +39,17 @@ class Timing:
         return LEAST if self.cost is None else min(max(self.cost / BUDGET, LEAST), MOST)
 
     def due(self, boundary: Boundary, position: Position, now: float) -> bool:
-        """Tell whether to save at this boundary; before the end of an epoch, that end is waited for."""
+        """Tell whether to save at this boundary; before the end of an epoch, that end is waited for.
+
+        By the clock none is due while one is still being written, which training would have to wait for.
+        """
         if boundary.kind == "batch" and boundary.last_batch:
             return False
         if self.every.unit == "epoch":
             return boundary.kind == "epoch" and position.epoch % self.every.count == 0
         if self.every.unit == "step":
             return position.step % self.every.count < boundary.steps
-        return now - self._last_save >= self.interval
+        return not self._measuring and now - self._last_save >= self.interval
 
     def reached(self, boundary: Boundary, now: float, *, saving: bool) -> bool:
         """Measure the steps up to this boundary; `saving`: a save is still being written.
