@@ -4,7 +4,7 @@ Each subject is a process of its own, since a process holds one device count. Fo
 and then take turns: every round one epoch each, so that a noisy machine disturbs all alike. Medians are compared.
 `jit_compile=False` everywhere: with XLA, Keras's numbers are those of another compiler.
 
-Prints ratios with their goals and writes `train.json`.
+Prints ratios with their goals and writes `train.json`, of which `page.py` makes a part of `docs/performance.md`.
 Use: python bench/train.py [--rounds 5] [--models cnn,mlp] [--out DIR]
 """
 
@@ -22,6 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from page import machine, reached
 
 
 class Subject(NamedTuple):
@@ -264,11 +268,6 @@ def ratios(found: dict[str, dict[str, Any]], gradient: int) -> list[tuple[str, f
     ]
 
 
-def reached(ratio: float, goal: str) -> bool:
-    relation, _, number = goal.partition(" ")
-    return not goal or (ratio >= float(number) if relation == ">=" else ratio <= float(number))
-
-
 def gradient_bytes(name: str) -> int:
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import train; "
     code += f"print(4 * train.TASKS[{name!r}].build().count_params())"
@@ -280,17 +279,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", default=",".join(TASKS))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "measured")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         serve(SUBJECTS[given.serve[0]], TASKS[given.serve[1]])
         return
-    report: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    report = {"made_on": machine(), "models": models}
     for name in given.models.split(","):
         found = measure(name, given.rounds)
         compared = ratios(found, gradient_bytes(name))
-        report[name] = {"subjects": found, "ratios": {what: round(ratio, 3) for what, ratio, _ in compared}}
+        models[name] = {"subjects": found, "ratios": [[what, round(ratio, 3), goal] for what, ratio, goal in compared]}
         print(f"\n{name}, {TASKS[name].rows} rows a step", flush=True)
         for subject, result in found.items():
             died = f", died {result['died']} times" if result["died"] else ""
