@@ -14,6 +14,7 @@ from anyrig.errors import UsageError
 from anyrig.store.commit import committed_steps
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
 from anyrig.store.read import unreadable
+from anyrig.store.remote.url import RunUrl, is_url
 
 CHECKPOINTS = "checkpoints"
 
@@ -39,6 +40,11 @@ class Location:
     def words(self) -> str:
         """What it is, for a sentence."""
         return _WORDS[self.kind]
+
+
+def local_directory(run: str | os.PathLike[str]) -> Path:
+    """Return the folder of this machine in which a run is written: the run directory, or the spool of a URL."""
+    return RunUrl.of(str(run)).spool if is_url(run) else Path(run)
 
 
 def resolve(path: str | os.PathLike[str]) -> Location:
@@ -109,9 +115,10 @@ def _listing(folder: Path) -> str:
 def prepare_run_directory(path: str | os.PathLike[str]) -> Path:
     """Make `path` a run directory that can be written to, or find that it is one; return it.
 
-    Whatever else is there is left alone: a file, or a folder with other things in it, is an error.
+    Whatever else is there is left alone: a file, or a folder with other things in it, is an error. Of a URL it is the
+    spool that is made and returned.
     """
-    run = Path(path).expanduser()
+    run = local_directory(path).expanduser()
     try:
         _refuse_other_things(run)
         (run / CHECKPOINTS).mkdir(parents=True, exist_ok=True)

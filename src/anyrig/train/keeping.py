@@ -7,8 +7,8 @@ survives a restart. Only the holder of the run's lock removes; anybody may ask.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,15 @@ class Known:
 class Keeper:
     """Keeps the checkpoints in the folder `checkpoints` by `keep`.
 
-    `sound` is the newest step whose bytes were read back and found right, as far as the caller knows.
+    `sound` is the newest step whose bytes were read back and found right, as far as the caller knows; `held` tells
+    steps that have to stay for the moment, as while they are uploaded.
     """
 
     def __init__(self, checkpoints: Path, keep: Keep, *, sound: int | None = None, files: LocalFiles = LOCAL) -> None:
         self.checkpoints = checkpoints
         self.keep = keep
         self.sound = sound
+        self.held: Callable[[], frozenset[int]] = frozenset
         self._files = files
         self._known: dict[str, Known] = {}
         self._lock = threading.Lock()  # the training asks while a save in the background is kept
@@ -54,7 +56,7 @@ class Keeper:
                 if isinstance(found, Checkpoint):
                     self._known[found.path.name] = known_of(found)
             known_steps = list(self._known.values())
-        pinned = pins(self.checkpoints)
+        pinned = pins(self.checkpoints).keys() | self.held()
         infos = [
             StepInfo(known.step, metric_of(known.metrics, self.keep.monitor), known.step in pinned, known.nbytes)
             for known in known_steps
@@ -138,6 +140,15 @@ class Keeper:
 
     def _free(self) -> int:
         return self._files.free(self.checkpoints)
+
+
+def let_go(keep: Keep, found: Sequence[Checkpoint], pinned: Collection[int]) -> list[int]:
+    """Return the steps among `found` that `keep` lets go where there is no disk that could be full."""
+    infos = [
+        StepInfo(known.step, metric_of(known.metrics, keep.monitor), known.step in pinned, known.nbytes)
+        for known in map(known_of, found)
+    ]
+    return [verdict.info.step for verdict in judge(infos, replace(keep, min_free=None)) if not verdict.stays]
 
 
 def known_of(checkpoint: Checkpoint) -> Known:

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from anyrig.errors import UsageError
+from anyrig.locations import local_directory
 from anyrig.report.loggers import loggers
 from anyrig.report.say import say
 from anyrig.store.commit import newest_committed, newest_sound
+from anyrig.store.remote.opened import bring
 from anyrig.topology.numeric import apply_numeric_settings
 from anyrig.topology.plan import Precision
 from anyrig.train.batch import Batch
@@ -28,11 +29,12 @@ from anyrig.train.signals import stop_on_signals
 class Run:
     """One run directory, with all that is needed to start it or to carry it on, on any number of devices.
 
-    `build_model` is called without arguments and returns a compiled model. `train` and `validation` are (x, y),
-    (x, y, sample_weight) or anything else that `Rig.fit` takes; `fit` holds further arguments of it (`steps_per_epoch`,
-    `class_weight`, ...). `resume`: "auto" carries on where there is something, "never" refuses
-    a directory that holds a run, "must" refuses one that does not. `loggers` names where metrics are written as well
-    (see `anyrig.loggers`); `profile` is a number of steps to profile. A run goes on in the
+    `directory` may be a URL (`s3://bucket/runs/cats`): the run is written into a folder of this machine, then the
+    attribute `directory`, and uploaded from there. `build_model` is called without arguments and returns a compiled
+    model. `train` and `validation` are (x, y), (x, y, sample_weight) or anything else that `Rig.fit` takes; `fit` holds
+    further arguments of it (`steps_per_epoch`, `class_weight`, ...). `resume`: "auto" carries on where there is
+    something, "never" refuses a directory that holds a run, "must" refuses one that does not. `loggers` names where
+    metrics are written as well (see `anyrig.loggers`); `profile` is a number of steps to profile. A run goes on in the
     precision that it was started in; `precision="auto"` chooses one for a new run. `phases` are trained one after the
     other in place of `epochs`; `init_from` is a run, checkpoint or Keras file whose weights a new run begins with.
     Nothing is done before it is asked for.
@@ -70,8 +72,8 @@ class Run:
         doubled = [name for name, times in Counter(phase.name for phase in phases).items() if times > 1]
         if doubled:
             raise UsageError("ANY-RUN-034", f"two phases are called {doubled[0]!r}", hint="give each its own name")
-        self.directory = Path(directory)
-        self.checkpoint = replace(checkpoint or Checkpoint(), directory=self.directory)
+        self.directory = local_directory(directory)
+        self.checkpoint = replace(checkpoint or Checkpoint(), directory=directory)
         self.history: dict[str, list[Any]] = {}
         self._build_model = build_model
         self._train_data = train
@@ -98,6 +100,7 @@ class Run:
     @cached_property
     def rig(self) -> Any:
         """The rig of this run; the numeric settings that the run was started with come into force before it."""
+        bring(self.checkpoint.directory or "")
         apply_numeric_settings(stored_numerics(self.directory))
         from anyrig.train.precision import recorded
         from anyrig.train.rig import Rig

@@ -95,6 +95,7 @@ class Saver:
         tensors = capture(self.loop.model, optimizer=False, metrics=False).tensors
         self.session.constant_not_finite = not_finite(tensor for tensor in tensors if tensor.name in constant)
         self.messages += [f"not kept when the run is carried on: {line}" for line in self._unsupported()]
+        self.messages += self.session.messages
         self.messages += [f"{r.name} cannot be used and was set aside: {r.reason}" for r in self.session.rejected]
         if self.session.stored is None:
             self.session.begin()
@@ -156,6 +157,7 @@ class Saver:
         loop.go_back = self._go_back
         try:
             self._run()
+            self._settle()
         except BaseException as error:
             self._wait_after(error)
             raise
@@ -201,8 +203,14 @@ class Saver:
         """Let the save in flight end before `error` goes its way, which nothing that fails here takes the place of."""
         try:
             self._fetch(wait=True)
+            self._settle()
         except Exception as second:  # noqa: BLE001 - the first error is the one to be seen
             error.add_note(f"and the save that was going on failed: {second}")
+
+    def _settle(self) -> None:
+        """Let what is saved get to where it belongs, and tell what did not."""
+        for line in self.session.settle() if self.session is not None else ():
+            self.loop.nonfinite.tell(line, kind="remote")
 
     def at_boundary(self, boundary: Boundary) -> None:
         """Save if it is time or a stop was requested; end the run by raising Stopped in the latter case."""

@@ -25,7 +25,7 @@ import numpy as np
 from anyrig.environment import environment
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.events import Events, JsonLines, read_events
-from anyrig.locations import prepare_run_directory
+from anyrig.locations import local_directory, prepare_run_directory
 from anyrig.report.reports import SaveReport
 from anyrig.store.background import Background
 from anyrig.store.commit import Rejected, newest_sound, set_aside, sweep_partials
@@ -33,11 +33,12 @@ from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.lock import RunLock
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint
+from anyrig.store.remote.opened import mirror_of
 from anyrig.store.retain import Keep
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import drained, write_checkpoint
 from anyrig.topology.numeric import apply_numeric_settings, numeric_settings
-from anyrig.train.keeping import Keeper
+from anyrig.train.keeping import Keeper, let_go
 
 RESUME = ("auto", "never", "must")
 Array = np.ndarray[Any, Any]
@@ -68,7 +69,7 @@ class Session:
             raise UsageError(
                 "ANY-RUN-004", f"resume: expected auto, never or must, found {resume!r}", hint='use resume="auto"'
             )
-        self.directory = Path(directory)
+        self.directory = local_directory(directory)
         self.checkpoints = self.directory / "checkpoints"
         self.resume = resume
         self.keep = keep
@@ -77,6 +78,10 @@ class Session:
         self.rejected: list[Rejected] = []
         self.constant_not_finite: frozenset[str] = frozenset()  # names that were so before training: masks of -inf
         self.keeper = Keeper(self.checkpoints, keep)
+        self.messages: list[str] = []
+        self._mirror = mirror_of(directory, partial(let_go, keep))
+        if self._mirror is not None:
+            self.keeper.held = self._mirror.sending
         self.newest: Checkpoint | None = None  # of those that were committed here
         self.last_save: SaveReport | None = None
         self._lock = RunLock(self.directory)
@@ -90,6 +95,9 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(self._lock)
             sweep_partials(self.checkpoints)
+            if self._mirror is not None:
+                stack.callback(self._mirror.close)
+                self.messages = self._mirror.arrive()
             self._find_stored()
             self._settle_numerics()
             self._open = stack.pop_all()
@@ -176,11 +184,18 @@ class Session:
         if written is None:
             return None
         self.newest, pause = written.checkpoint, self._pause + time.perf_counter() - began
-        step, path = self.newest.step, self.newest.path
-        self.last_save = SaveReport(step, written.seconds, pause, written.bytes, path, written.warnings)
+        step, path, warnings = self.newest.step, self.newest.path, written.warnings
+        if self._mirror is not None:
+            self._mirror.wake()
+            warnings += self._mirror.news()
+        self.last_save = SaveReport(step, written.seconds, pause, written.bytes, path, warnings)
         times = {"seconds": round(written.seconds, 4), "pause_seconds": round(pause, 4)}
         self.events.emit("save", step=step, **times, bytes=written.bytes, removed=written.removed)
         return self.last_save
+
+    def settle(self) -> list[str]:
+        """Upload what waits for a URL, and say what did not get through; nothing to do for a local run."""
+        return self._mirror.settle() if self._mirror is not None else []
 
     def _find_stored(self) -> None:
         found, self.rejected = newest_sound(self.checkpoints)
