@@ -10,6 +10,9 @@ from pathlib import Path
 
 from anyrig import errors
 from anyrig.store.parse import ManifestError
+from anyrig.store.remote.lease import InUse
+from anyrig.store.remote.objects import Unreachable
+from anyrig.store.remote.transfer import Damaged
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"ANY-[A-Z]+-[0-9]{3}")
@@ -44,7 +47,7 @@ def test_every_entry_says_what_to_do() -> None:
     assert [part.splitlines()[0] for part in parts if "**Do:**" not in part] == []
 
 
-CLASSES = {**vars(errors), "ManifestError": ManifestError}
+CLASSES = {**vars(errors), **{kind.__name__: kind for kind in (ManifestError, Unreachable, InUse, Damaged)}}
 EITHER = {"ANY-LOAD-001", "ANY-LOAD-002"}  # the page says when which
 
 
