@@ -110,10 +110,10 @@ class Checkpoint:
         entry = self.entry(name)
         if index is None:
             return self.tensors([name])[entry.name]
-        if self.mapped:
-            return _frozen(self._view(entry)[index].copy())
+        if self.mapped or not entry.shape:
+            return _part(self._view(entry) if self.mapped else self.tensors([name])[entry.name], index)
         rows, rest = first_rows(index, entry.shape)
-        return _frozen(self._read_rows(entry, rows)[rest].copy())
+        return _part(self._read_rows(entry, rows), rest)
 
     def tensors(self, names: Iterable[str], *, verify: Verify = "off") -> dict[str, np.ndarray[Any, Any]]:
         """Return several tensors, each under its own name, read and compared with their checksums in parallel.
@@ -262,6 +262,12 @@ def first_rows(index: Any, shape: Sequence[int]) -> tuple[slice, Any]:
 
 def _shaped(raw: Bytes, entry: TensorEntry, shape: Sequence[int]) -> np.ndarray[Any, Any]:
     return _frozen(raw.view(numpy_dtype(entry.dtype)).reshape(shape))
+
+
+def _part(whole: np.ndarray[Any, Any], index: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return _frozen(np.array(whole[index]))
 
 
 def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -113,6 +113,7 @@ def run_fit(
     _place(loop, request, progress, known.earlier(model) if session is None else Position())
     settled = {"global_size": size, "virtual_replicas": v, "precision": rig.precision.policy, "phases": phases}
     saver = Saver(rig.stop, session, every, loop, listed, settled, request.limits)
+    saver.loaded, rig.loaded = rig.loaded, None
     if session is not None:
         source.refuse_random_order(stream.number, stream.taken)
         started_v = next((fork["from"] for fork in progress.get("forks", [])), v)

@@ -171,7 +171,7 @@ class Run:
         from anyrig.train.warm_start import warm_start
 
         self.rig.prepare(self._built, _columns(self._train_data)[0])
-        message = warm_start(self._built, self._init_from)
+        message, self.rig.loaded = warm_start(self._built, self._init_from)
         if verbose:
             say(message)
 
