@@ -216,6 +216,7 @@ class Rig:
                     max_shard_bytes=checkpoint.max_shard_bytes,
                 )
                 with stop_on_signals(self.stop), session:
+                    session.settle_numerics()
                     history = run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
         except BaseException:
             self.stop.clear()
