@@ -146,6 +146,6 @@ def _refuse_other_things(run: Path) -> None:
 
 def _try_to_write(folder: Path) -> None:
     """Create and remove a file: permissions, quotas and read-only mounts show only when tried."""
-    probe = folder / f".write-probe-{os.urandom(4).hex()}"
-    probe.touch(exist_ok=False)
-    probe.unlink()
+    (folder / f".write-probe-{os.urandom(4).hex()}").touch(exist_ok=False)
+    for probe in folder.glob(".write-probe-*"):  # those of killed processes, too
+        probe.unlink(missing_ok=True)

@@ -188,7 +188,7 @@ def test_a_torn_end_of_the_event_log_is_cut_off(run: Path) -> None:
 def test_what_a_killed_process_left_of_lock_and_probes_is_removed(run: Path) -> None:
     for name in (".lock.0123", ".write-probe-01", "checkpoints/.write-probe-02"):
         (run / name).touch()
-    assert len(repair(run).done) == 3
+    assert len(repair(run).done) == 2  # the lock's are removed by whoever takes it
     assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "environment.json"]
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.digest import model_digest_of, state_digest_of
-from anyrig.store.local import LocalFiles
+from anyrig.store.local import LOCAL, LocalFiles
 from anyrig.store.read import open_checkpoint, verify_checkpoint
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import write_checkpoint
+from anyrig.testing.faults import Fault, Faults, fail, interrupt, short, walk
 
 
 def some_tensors(value: float = 1.0) -> list[StoredTensor]:
@@ -79,137 +80,42 @@ def test_a_private_umask_is_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE((checkpoint.path / "manifest.json").stat().st_mode) == 0o400
 
 
-class Recording(LocalFiles):
-    """Writes for real and keeps what was done, in order."""
-
-    def __init__(self) -> None:
-        self.done: list[tuple[str, Path]] = []
-        self._paths: dict[int, Path] = {}
-
-    def make_folder(self, path: Path) -> None:
-        super().make_folder(path)
-        self.done.append(("name", path))
-
-    def create(self, path: Path) -> int:
-        descriptor = super().create(path)
-        self._paths[descriptor] = path
-        self.done.append(("name", path))
-        return descriptor
-
-    def write(self, descriptor: int, data: memoryview) -> None:
-        super().write(descriptor, data)
-        self.done.append(("write", self._paths[descriptor]))
-
-    def protect(self, path: Path) -> None:
-        super().protect(path)
-        self.done.append(("write", path))
-
-    def flush(self, descriptor: int) -> None:
-        super().flush(descriptor)
-        self.done.append(("flush", self._paths[descriptor]))
-
-    def flush_folder(self, path: Path) -> None:
-        super().flush_folder(path)
-        self.done.append(("flush", path))
-
-    def rename(self, old: Path, new: Path) -> None:
-        super().rename(old, new)
-        self.done.append(("rename", new))
+BEFORE_REMOVAL = {"make_folder", "create", "write", "protect", "flush", "close", "flush_folder", "rename"}
 
 
-def test_B156_everything_is_on_the_disk_before_the_rename_and_the_rename_after_it(tmp_path: Path) -> None:
-    files = Recording()
-    write_checkpoint(tmp_path / "c", 1, some_tensors(), progress={}, assets={"a/b/c": b"d", "a/e": b"f"}, files=files)
-    rename = files.done.index(("rename", tmp_path / "c" / "step-000000001"))
-    assert files.done[rename + 1 :] == [("flush", tmp_path / "c")]
-    before = files.done[:rename]
-    partial = next(path for what, path in before if path.name.startswith(".step"))
-    for index, (what, path) in enumerate(before):
-        if what == "write":
-            assert ("flush", path) in before[index:], path
-        if what == "name" and path != partial:
-            assert ("flush", path.parent) in before[index:], path
-    names = [path.name for what, path in before if what == "name"]
-    assert names[-1] == "manifest.json"
-    assert before[-1] == ("flush", partial)
-
-
-class Failing(LocalFiles):
-    """Raises `error` at the `at`-th call of anything but removal."""
-
-    def __init__(self, at: int, error: BaseException) -> None:
-        self.left, self.error = at, error
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise self.error
-
-    def make_folder(self, path: Path) -> None:
-        self._count()
-        super().make_folder(path)
-
-    def create(self, path: Path) -> int:
-        self._count()
-        return super().create(path)
-
-    def write(self, descriptor: int, data: memoryview) -> None:
-        self._count()
-        super().write(descriptor, data)
-
-    def protect(self, path: Path) -> None:
-        self._count()
-        super().protect(path)
-
-    def flush(self, descriptor: int) -> None:
-        self._count()
-        super().flush(descriptor)
-
-    def flush_folder(self, path: Path) -> None:
-        self._count()
-        super().flush_folder(path)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._count()
-        super().rename(old, new)
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_U05_failure_at_any_call_leaves_the_old_checkpoint_and_nothing_else(tmp_path: Path, error: Any) -> None:
+@pytest.mark.parametrize(
+    ("fault", "expected", "text"),
+    [(fail(errno.ENOSPC), AnyrigError, "No space left"), (interrupt, KeyboardInterrupt, None)],
+    ids=["full", "Ctrl-C"],
+)
+def test_U05_failure_at_any_call_leaves_the_old_checkpoint_and_nothing_else(
+    tmp_path: Path, fault: Fault, expected: type[BaseException], text: str | None
+) -> None:
     write_checkpoint(tmp_path, 1, some_tensors(), progress={})
     before = listing(tmp_path)
-    expected = AnyrigError if isinstance(error, OSError) else KeyboardInterrupt
-    text = "No space left" if isinstance(error, OSError) else None
-    for at in range(1, 200):
-        files = Failing(at, error)
-        with pytest.raises(expected, match=text):
+    for faults in walk(fault, kinds=BEFORE_REMOVAL):
+        with pytest.raises(expected, match=text), faults.on(LocalFiles()) as files:
             write_checkpoint(tmp_path, 2, some_tensors(2.0), progress={}, assets={"a/b": b"c"}, files=files)
         if (tmp_path / "step-000000002").exists():  # the flush after the rename failed: committed, and reported
             break
-        assert listing(tmp_path) == before, at
-    assert at > 25
+        assert listing(tmp_path) == before, faults.made
+    assert len(faults.made) > 25
     assert verify_checkpoint(open_checkpoint(tmp_path / "step-000000002")) == []
     assert verify_checkpoint(open_checkpoint(tmp_path / "step-000000001")) == []
 
 
 def test_cleanup_does_not_hide_the_first_error(tmp_path: Path) -> None:
-    class Stuck(Failing):
-        def remove_file(self, path: Path) -> None:
-            raise OSError(errno.EIO, "second error")
-
-    with pytest.raises(AnyrigError, match="first error") as caught:
-        write_checkpoint(tmp_path, 1, some_tensors(), progress={}, files=Stuck(9, OSError(errno.EIO, "first error")))
+    files = LocalFiles()
+    first, second = Faults(fail(errno.EIO), at=9), Faults(fail(errno.EACCES), kinds={"remove_file"})
+    with pytest.raises(AnyrigError, match="Input/output error") as caught, first.on(files), second.on(files):
+        write_checkpoint(tmp_path, 1, some_tensors(), progress={}, files=files)
     assert caught.value.code == "ANY-STORE-007"
-    assert "second error" in str(caught.value.__cause__.__notes__)  # type: ignore[union-attr]
+    assert "Permission denied" in str(caught.value.__cause__.__notes__)  # type: ignore[union-attr]
 
 
 def test_B156_a_file_that_ended_up_shorter_is_noticed(tmp_path: Path) -> None:
-    class Losing(LocalFiles):
-        def write(self, descriptor: int, data: memoryview) -> None:
-            super().write(descriptor, data[:-1])
-
-    with pytest.raises(AnyrigError, match=r"wrote .* bytes, found"):
-        write_checkpoint(tmp_path, 1, some_tensors(), progress={}, files=Losing())
+    with pytest.raises(AnyrigError, match=r"wrote .* bytes, found"), Faults(short, kinds={"write"}).on(LOCAL):
+        write_checkpoint(tmp_path, 1, some_tensors(), progress={})
     assert listing(tmp_path) == []
 
 

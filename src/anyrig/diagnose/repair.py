@@ -25,7 +25,12 @@ from anyrig.store.parse import ManifestError
 from anyrig.store.read import Checkpoint, open_unfinished
 from anyrig.store.recover import Folder, Mend, bearer, mends
 
-_LITTER = (".lock.*", ".write-probe-*", "checkpoints/.write-probe-*", ".environment.json.*")
+_LITTER = (
+    ".write-probe-*",
+    "checkpoints/.write-probe-*",
+    "checkpoints/.step-*.pin-*",
+    ".environment.json.*",
+)
 
 
 @dataclass(frozen=True, slots=True)

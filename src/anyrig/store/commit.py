@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from anyrig.errors import AnyrigError
 from anyrig.store.layout import leftover_name, leftover_of, step_name, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, remove_tree
 from anyrig.store.parse import ManifestError
@@ -90,8 +92,9 @@ def set_aside(checkpoints: str | os.PathLike[str], rejected: Rejected, *, files:
     root = Path(checkpoints)
     step = step_of(rejected.name)
     if step is not None:
-        files.rename(root / rejected.name, root / leftover_name(step, "damaged"))
-        files.flush_folder(root)
+        with _named_errors(root):
+            files.rename(root / rejected.name, root / leftover_name(step, "damaged"))
+            files.flush_folder(root)
 
 
 def sweep_partials(checkpoints: str | os.PathLike[str], *, files: LocalFiles = LOCAL) -> list[str]:
@@ -100,11 +103,24 @@ def sweep_partials(checkpoints: str | os.PathLike[str], *, files: LocalFiles = L
     A checkpoint that was being replaced, and whose successor never took its place, gets its name back.
     """
     root = Path(checkpoints)
-    names = [(name, kind) for name in folder_names(root) if (kind := leftover_of(name)) and kind[1] != "damaged"]
-    for name, (step, state) in names:
-        if state == "replaced" and not os.path.lexists(root / step_name(step)):
-            files.rename(root / name, root / step_name(step))
-            files.flush_folder(root)
-        else:
-            remove_tree(files, root / name)
-    return [name for name, _ in names] + sweep_pins(root, files=files)
+    with _named_errors(root):
+        names = [(name, kind) for name in folder_names(root) if (kind := leftover_of(name)) and kind[1] != "damaged"]
+        for name, (step, state) in names:
+            if state == "replaced" and not os.path.lexists(root / step_name(step)):
+                files.rename(root / name, root / step_name(step))
+                files.flush_folder(root)
+            else:
+                remove_tree(files, root / name)
+        return [name for name, _ in names] + sweep_pins(root, files=files)
+
+
+@contextmanager
+def _named_errors(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise AnyrigError(
+            "ANY-STORE-020",
+            f"What an earlier process left in {root} could not be cleared away: {error}. Checkpoints are as they were.",
+            hint="check the folder's permissions and its disk, and start again",
+        ) from error

@@ -100,6 +100,8 @@ class RunLock:
         try:
             new.write_text(json.dumps(asdict(owner)))
             os.replace(new, self._path)  # whole content at once: nobody reads half a lock
+            for left in self._folder.glob(f"{LOCK}.*"):  # by takers that were killed: who is alive holds the guard
+                left.unlink(missing_ok=True)
         except BaseException:
             new.unlink(missing_ok=True)
             raise

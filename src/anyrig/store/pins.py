@@ -66,7 +66,10 @@ def unpin(checkpoints: Path, step: int, *, files: LocalFiles = LOCAL) -> bool:
         return False
     except OSError as error:
         raise _failed(checkpoints, step, error) from error
-    files.flush_folder(checkpoints)
+    try:
+        files.flush_folder(checkpoints)
+    except OSError as error:
+        raise _failed(checkpoints, step, error) from error
     return True
 
 
