@@ -19,7 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.digest import CHUNK_BYTES, hash_bytes
 from anyrig.store.header import ALIGNMENT
 from anyrig.store.manifest import Piece
@@ -66,7 +66,14 @@ def empty(size: int) -> Bytes:
     """Return new memory that starts at a multiple of 64 bytes, as TensorFlow wants it."""
     import numpy as np
 
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise AnyrigError(
+            "ANY-LOAD-017",
+            f"There is no memory for a tensor of {size:,} bytes.",
+            hint="load it where more memory is free, or from a local disk, which is mapped",
+        ) from error
     skipped = -memory.ctypes.data % ALIGNMENT
     return memory[skipped : skipped + size]
 
