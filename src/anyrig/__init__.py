@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anyrig.report.loggers import loggers as loggers
     from anyrig.report.profile import Profile as Profile
     from anyrig.train.batch import Batch as Batch
-    from anyrig.train.checkpoint import Checkpoint as Checkpoint
+    from anyrig.train.callback import Checkpoint as Checkpoint
     from anyrig.train.following import wait as wait
     from anyrig.train.limits import Limits as Limits
     from anyrig.train.parity.run import parity as parity
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AnyrigError": "anyrig.errors",
     "Batch": "anyrig.train.batch",
-    "Checkpoint": "anyrig.train.checkpoint",
+    "Checkpoint": "anyrig.train.callback",
     "Limits": "anyrig.train.limits",
     "Phase": "anyrig.train.phases",
     "Profile": "anyrig.report.profile",

@@ -23,7 +23,7 @@ import keras  # noqa: E402
 
 from anyrig.store.commit import newest_sound  # noqa: E402
 from anyrig.train.batch import Batch  # noqa: E402
-from anyrig.train.checkpoint import Checkpoint  # noqa: E402
+from anyrig.train.checkpoint import CheckpointSettings  # noqa: E402
 from anyrig.train.run import Run  # noqa: E402
 from tests.multi.cases import CASES, GLOBAL_SIZE  # noqa: E402
 
@@ -55,7 +55,7 @@ def train(folder: Path, name: str, virtual_replicas: int, kill_at: int) -> dict[
         batch=Batch(global_size=size, virtual_replicas=virtual_replicas),
         epochs=EPOCHS,
         devices=int(sys.argv[1]),
-        checkpoint=Checkpoint(every="2 steps", keep_last=2),
+        checkpoint=CheckpointSettings(every="2 steps", keep_last=2),
         callbacks=[keras.callbacks.ReduceLROnPlateau(patience=1), KillAt(kill_at)],
     )
     history = run.train(verbose=0)

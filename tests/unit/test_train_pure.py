@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anyrig.errors import UsageError
 from anyrig.store.retain import Keep
 from anyrig.train.batch import Batch
-from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.checkpoint import CheckpointSettings
 from anyrig.train.rig import _one_batch_rule
 from anyrig.train.step.seeds import keys
 from anyrig.train.step.tree import reduce_tree
@@ -83,7 +83,7 @@ def test_two_batch_sizes_are_refused() -> None:
 @pytest.mark.parametrize(("every", "keep"), [("often", 3), ("0 steps", 3), ("1 epoch", 0)])
 def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int) -> None:
     with pytest.raises(UsageError, match="checkpoint: "):
-        Checkpoint("x", every=every, keep_last=keep)
+        CheckpointSettings("x", every=every, keep_last=keep)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int
 )
 def test_retention_that_means_nothing_is_refused(settings: dict[str, Any], found: str) -> None:
     with pytest.raises(UsageError, match=f"checkpoint: {found}"):
-        Checkpoint("x", **settings)
+        CheckpointSettings("x", **settings)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_retention_that_means_nothing_is_refused(settings: dict[str, Any], found
     ],
 )
 def test_B087_which_way_is_better_is_told_by_the_names_of_keras(monitor: str, mode: Literal["min", "max"]) -> None:
-    assert Checkpoint("x", monitor=monitor).keep == Keep(best=1, monitor=monitor, mode=mode)
-    assert Checkpoint("x", keep_best=1, monitor=monitor, mode="max").keep.mode == "max"
+    assert CheckpointSettings("x", monitor=monitor).keep == Keep(best=1, monitor=monitor, mode=mode)
+    assert CheckpointSettings("x", keep_best=1, monitor=monitor, mode="max").keep.mode == "max"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_B087_which_way_is_better_is_told_by_the_names_of_keras(monitor: str, mo
     [("20 GB", 20 * 10**9), ("1.5 KiB", 1536), ("512mib", 2**29), (7, 7), ("7", 7), ("2T", 2 * 10**12), ("9 B", 9)],
 )
 def test_sizes(text: int | str, size: int) -> None:
-    assert Checkpoint("x", max_total_size=text).keep.max_total_size == size
+    assert CheckpointSettings("x", max_total_size=text).keep.max_total_size == size
 
 
 def test_a_batch_size_beside_virtual_replicas_is_the_global_size() -> None:

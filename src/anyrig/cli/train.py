@@ -26,7 +26,7 @@ from anyrig.report import words
     "--allow-changes",
     metavar="LIST",
     default="",
-    help="What may differ from the run that is resumed: any of data,model,recipe.",
+    help="What may differ from the run that is resumed: any of data,model,optimizer,precision,recipe.",
 )
 @click.option("--profile", metavar="N", type=int, help="Write a TensorFlow profile of N steps into RUN/tensorboard.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")

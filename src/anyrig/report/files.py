@@ -34,7 +34,14 @@ class JsonLinesFile:
     def write(self, record: Record) -> None:
         """Append one line."""
         assert self._file is not None
-        line = {"kind": record.kind, "step": record.mark.step, "epoch": record.epoch, **record.metrics, **record.speed}
+        line = {
+            "kind": record.kind,
+            "step": record.mark.step,
+            "epoch": record.epoch,
+            **record.metrics,
+            **record.speed,
+            **record.load,
+        }
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 

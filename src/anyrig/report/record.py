@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ import keras
 from anyrig.errors import UsageError
 from anyrig.report.reports import RunReport, SaveReport, StepReport
 from anyrig.report.span import Span
+from anyrig.state.report import LoadReport
 
 EVERY = 10  # steps between records: reading the metrics waits for the device
 
@@ -37,16 +38,19 @@ class Record:
     epoch: int
     metrics: Mapping[str, float]
     speed: Mapping[str, float]
+    load: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
-        """Return "step" or "epoch"."""
+        """Return "step", "epoch" or "load"."""
+        if self.load:
+            return "load"
         return "epoch" if self.mark.of_epoch else "step"
 
     def values(self) -> dict[str, float]:
         """Return all values by tag: "epoch/val_loss", "step/loss", "speed/rows_per_second"."""
         speed = {} if self.mark.of_epoch else {f"speed/{name}": value for name, value in self.speed.items()}
-        return {f"{self.kind}/{name}": value for name, value in self.metrics.items()} | speed
+        return {f"{self.kind}/{name}": value for name, value in {**self.metrics, **self.load}.items()} | speed
 
 
 class Sink(Protocol):
@@ -94,6 +98,18 @@ class Logger(keras.callbacks.Callback):
                 f"a logger cannot write into {self._directory}: {error}",
                 hint="give loggers a folder that you may write to",
             ) from error
+
+    def on_load_report(self, report: LoadReport) -> None:
+        """Write how much was loaded where the run begins or goes on, how fast, and what was not loaded as it was."""
+        counts = {
+            "tensors": len(report.restored),
+            "bytes": report.bytes,
+            "seconds": report.seconds,
+            "cast": len(report.cast),
+            "left": len(report.ignored),
+            "started": len(report.started),
+        }
+        self._sink.write(Record(Mark(self._step or 0, False), 1, {}, {}, {k: float(v) for k, v in counts.items()}))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Leave out what lay between the epochs."""

@@ -1,7 +1,8 @@
 """What the training loop tells callbacks beyond Keras's logs: how each step and save went, and what run this is.
 
-A callback that has `on_run_begin(RunReport)`, `on_step_report(StepReport)`, `on_save_report(SaveReport)` or
-`on_run_end(error)` is called with it; the others are not. Nothing here reads a tensor or decides anything.
+A callback that has `on_run_begin(RunReport)`, `on_load_report(LoadReport)` (after it, where something was loaded),
+`on_step_report(StepReport)`, `on_save_report(SaveReport)` or `on_run_end(error)` is called with it; the others are not.
+Nothing here reads a tensor or decides anything.
 """
 
 from __future__ import annotations

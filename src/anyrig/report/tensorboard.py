@@ -43,8 +43,9 @@ class TensorBoardFolder:
             self._add(_Event(wall_time=time.time(), step=0, session_log=session))
         copied = set()  # two files hold the same points after a kill between copying and removing
         for event in (event for path in earlier for event in _events(path) if event.HasField("summary")):
-            if after is not None and (mark := _mark(event)) <= after and mark not in copied:
-                copied.add(mark)
+            point = _mark(event), event.summary.value[0].tag if event.summary.value else ""
+            if after is not None and point[0] <= after and point not in copied:
+                copied.add(point)
                 self._add(event)
         self._writer.flush()
         for path in earlier:

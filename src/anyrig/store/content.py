@@ -13,14 +13,16 @@ import errno
 import itertools
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from anyrig.errors import AnyrigError, UsageError
-from anyrig.store.digest import CHUNK_BYTES, hash_bytes
+import xxhash
+
+from anyrig.errors import UsageError
+from anyrig.store.digest import BLOCK_BYTES, CHUNK_BYTES
 from anyrig.store.header import ALIGNMENT
 from anyrig.store.manifest import Piece
 
@@ -37,11 +39,12 @@ _BATCH_BYTES = CHUNK_BYTES  # of small tensors that one thread takes at a time
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a piece that has a checksum of its own, and the memory that holds it, or will hold it."""
+    """A part of a piece that has a checksum of its own; `memory` holds it, or is `to_read` from the file."""
 
     piece: Piece
     number: int
     memory: memoryview
+    to_read: bool
 
     @property
     def start(self) -> int:
@@ -49,9 +52,9 @@ class Chunk:
         return self.piece.start + self.number * CHUNK_BYTES
 
     @property
-    def sound(self) -> bool:
-        """Whether the memory holds what was written."""
-        return hash_bytes(self.memory) == self.piece.checksums[self.number]
+    def checksum(self) -> str:
+        """The checksum of what was written."""
+        return self.piece.checksums[self.number]
 
 
 def check_level(verify: str) -> None:
@@ -66,45 +69,48 @@ def empty(size: int) -> Bytes:
     """Return new memory that starts at a multiple of 64 bytes, as TensorFlow wants it."""
     import numpy as np
 
-    try:
-        memory = np.empty(size + ALIGNMENT, np.uint8)
-    except MemoryError as error:
-        raise AnyrigError(
-            "ANY-LOAD-017",
-            f"There is no memory for a tensor of {size:,} bytes.",
-            hint="load it where more memory is free, or from a local disk, which is mapped",
-        ) from error
+    memory = np.empty(size + ALIGNMENT, np.uint8)
     skipped = -memory.ctypes.data % ALIGNMENT
     return memory[skipped : skipped + size]
 
 
-def chunks_of(piece: Piece, memory: Bytes) -> Iterator[Chunk]:
-    """Yield the chunks of a piece that `memory` holds."""
+def chunks_of(piece: Piece, memory: Bytes, *, to_read: bool) -> Iterator[Chunk]:
+    """Yield the chunks of a piece that `memory` holds, or will hold."""
     view = memory.data
     for number in range(len(piece.checksums)):
-        yield Chunk(piece, number, view[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES])
+        yield Chunk(piece, number, view[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES], to_read)
 
 
-def sample(chunks: Sequence[Chunk], verify: Verify) -> list[Chunk]:
-    """Return the chunks whose checksums are to be compared."""
-    return {"full": list(chunks), "fast": list(chunks[:: max(1, len(chunks) // _SAMPLE)]), "off": []}[verify]
+def fetch(folder: Path, chunks: Sequence[Chunk], verify: Verify) -> list[Chunk]:
+    """Read what is to be read and return the chunks that are not what was written, in parallel. Raises OSError."""
+    step = {"full": 1, "fast": max(1, len(chunks) // _SAMPLE), "off": len(chunks) + 1}[verify]
+    checked = {id(chunk) for chunk in chunks[::step]} if verify != "off" else set()
+    todo = [chunk for chunk in chunks if chunk.to_read or id(chunk) in checked]
+    todo.sort(key=lambda chunk: (chunk.piece.file, chunk.start))
 
-
-def damaged(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Return the chunks whose memory is not what was written, in parallel."""
-    return [chunk for found in _in_parallel(_unsound, list(chunks)) for chunk in found]
-
-
-def read_chunks(folder: Path, chunks: Sequence[Chunk]) -> None:
-    """Fill the memory of every chunk from the files in `folder`, in parallel. Raises OSError."""
-
-    def fill(batch: Sequence[Chunk]) -> None:
+    def work(batch: Sequence[Chunk]) -> list[Chunk]:
+        unsound = []
         for file, group in itertools.groupby(batch, key=lambda chunk: chunk.piece.file):
             with open(folder / file, "rb", buffering=0) as opened:
                 for chunk in group:
-                    read_at(opened, chunk.start, chunk.memory)
+                    found = _fetched(chunk, opened)
+                    if id(chunk) in checked and found.hexdigest() != chunk.checksum:
+                        unsound.append(chunk)
+        return unsound
 
-    _in_parallel(fill, sorted(chunks, key=lambda chunk: (chunk.piece.file, chunk.start)))
+    return [chunk for found in _in_parallel(work, todo) for chunk in found]
+
+
+def _fetched(chunk: Chunk, file: FileIO) -> xxhash.xxh3_128:
+    """Return the hash of a chunk, read if need be: block by block, so that it is hashed while it is in the cache."""
+    if not chunk.to_read:
+        return xxhash.xxh3_128(chunk.memory)
+    found = xxhash.xxh3_128()
+    for start in range(0, len(chunk.memory), BLOCK_BYTES):
+        block = chunk.memory[start : start + BLOCK_BYTES]
+        read_at(file, chunk.start + start, block)
+        found.update(block)
+    return found
 
 
 def read_at(file: FileIO, start: int, memory: memoryview) -> None:
@@ -121,10 +127,6 @@ def want(mapped: mmap.mmap, start: int, stop: int) -> None:
     if hasattr(mmap, "MADV_WILLNEED") and stop > start:
         page = start - start % mmap.PAGESIZE
         mapped.madvise(mmap.MADV_WILLNEED, page, stop - page)
-
-
-def _unsound(batch: Sequence[Chunk]) -> list[Chunk]:
-    return [chunk for chunk in batch if not chunk.sound]
 
 
 def _in_parallel(work: Callable[[Sequence[Chunk]], T], chunks: Sequence[Chunk]) -> list[T]:

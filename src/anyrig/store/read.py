@@ -11,25 +11,14 @@ import itertools
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.check import Damage, damage_in, fault_of_file
-from anyrig.store.content import (
-    Chunk,
-    Verify,
-    check_level,
-    chunks_of,
-    damaged,
-    empty,
-    read_at,
-    read_chunks,
-    sample,
-    want,
-)
+from anyrig.store.content import Chunk, Verify, check_level, chunks_of, empty, fetch, read_at, want
 from anyrig.store.decode import decode
 from anyrig.store.digest import hash_bytes
 from anyrig.store.dtypes import numpy_dtype
@@ -121,10 +110,10 @@ class Checkpoint:
         entry = self.entry(name)
         if index is None:
             return self.tensors([name])[entry.name]
-        if self.mapped:
-            return _frozen(self._view(entry)[index].copy())
+        if self.mapped or not entry.shape:
+            return _part(self._view(entry) if self.mapped else self.tensors([name])[entry.name], index)
         rows, rest = first_rows(index, entry.shape)
-        return _frozen(self._read_rows(entry, rows)[rest].copy())
+        return _part(self._read_rows(entry, rows), rest)
 
     def tensors(self, names: Iterable[str], *, verify: Verify = "off") -> dict[str, np.ndarray[Any, Any]]:
         """Return several tensors, each under its own name, read and compared with their checksums in parallel.
@@ -135,10 +124,12 @@ class Checkpoint:
         check_level(verify)
         entries = [self.entry(name) for name in names]
         memory = {entry.name: self._memory(entry.pieces[0]) for entry in entries}
-        chunks = [chunk for entry in entries for chunk in chunks_of(entry.pieces[0], memory[entry.name])]
-        if not self.mapped:
-            self._read(chunks)
-        if found := damaged(sample(chunks, verify)):
+        chunks = [chunk for entry in entries for chunk in self._chunks(entry.pieces[0], memory[entry.name])]
+        try:
+            found = fetch(self.path, chunks, verify)
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        if found:
             piece = found[0].piece
             name = next(entry.name for entry in entries if entry.pieces[0] is piece)
             also = f", nor are {len(found) - 1} other parts" if len(found) > 1 else ""
@@ -187,19 +178,20 @@ class Checkpoint:
         return content
 
     def _memory(self, piece: Piece) -> Bytes:
-        """Return the bytes of a piece, 64-byte aligned; where nothing is mapped, memory for them."""
+        """Return a view of a piece; where it would not start at a multiple of 64 bytes, memory to read it into."""
         import numpy as np
 
         size = piece.stop - piece.start
-        if not self.mapped:
+        if not self._in_place(piece):
             self._checked(self._files[piece.file])
             return empty(size)
-        raw = np.frombuffer(self._map(piece.file), np.uint8, size, piece.start)
-        if piece.start % ALIGNMENT:
-            copied = empty(size)
-            copied[:] = raw
-            return copied
-        return raw
+        return np.frombuffer(self._map(piece.file), np.uint8, size, piece.start)
+
+    def _in_place(self, piece: Piece) -> bool:
+        return self.mapped and piece.start % ALIGNMENT == 0
+
+    def _chunks(self, piece: Piece, memory: Bytes) -> Iterator[Chunk]:
+        return chunks_of(piece, memory, to_read=not self._in_place(piece))
 
     def _view(self, entry: TensorEntry) -> np.ndarray[Any, Any]:
         import numpy as np
@@ -220,15 +212,10 @@ class Checkpoint:
             raise unreadable(path, error) from error
         return _shaped(memory, entry, (rows.stop - rows.start, *entry.shape[1:]))
 
-    def _read(self, chunks: Sequence[Chunk]) -> None:
-        try:
-            read_chunks(self.path, chunks)
-        except OSError as error:
-            raise unreadable(self.path, error) from error
-
     def _want(self, entries: Sequence[TensorEntry]) -> None:
         """Let the system read ahead what will be used, neighbours in one request."""
-        pieces = sorted((piece for entry in entries for piece in entry.pieces), key=lambda p: (p.file, p.start))
+        mapped = (piece for entry in entries for piece in entry.pieces if self._in_place(piece))
+        pieces = sorted(mapped, key=lambda p: (p.file, p.start))
         for file, group in itertools.groupby(pieces, key=lambda piece: piece.file):
             start = stop = 0
             for piece in group:
@@ -275,6 +262,12 @@ def first_rows(index: Any, shape: Sequence[int]) -> tuple[slice, Any]:
 
 def _shaped(raw: Bytes, entry: TensorEntry, shape: Sequence[int]) -> np.ndarray[Any, Any]:
     return _frozen(raw.view(numpy_dtype(entry.dtype)).reshape(shape))
+
+
+def _part(whole: np.ndarray[Any, Any], index: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return _frozen(np.array(whole[index]))
 
 
 def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from anyrig.errors import UsageError
 from anyrig.sizes import parse_size
@@ -20,8 +20,8 @@ _UP = re.compile(r"(.+_)?(accuracy|acc|auc|precision|recall|cosine_similarity|r2
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Save the whole state of a fit into the run directory `directory`, so that it can be carried on from there.
+class CheckpointSettings:
+    """Where, how often, and how many: what `anyrig.Checkpoint` and a recipe's `checkpoint` say. No TensorFlow.
 
     `every` is "n steps", "n epochs", "n minutes", or "auto": as often as costs at most 2 % of the time. A save is also
     made when a signal stops the run, and at the end. Of the checkpoints stay: the newest `keep_last` (None: all), the
@@ -73,6 +73,22 @@ class Checkpoint:
             max_total_size=self.max_total_size,
             min_free=self.min_free,
         )
+
+
+class HoldsSettings(Protocol):
+    """`anyrig.Checkpoint`, of which only the settings count here."""
+
+    @property
+    def settings(self) -> CheckpointSettings:
+        """What it was given."""
+        ...
+
+
+def settings_of(checkpoint: HoldsSettings | CheckpointSettings | None) -> CheckpointSettings:
+    """Return the settings of a callback or the settings themselves; the default ones for None."""
+    if checkpoint is None or isinstance(checkpoint, CheckpointSettings):
+        return checkpoint or CheckpointSettings()
+    return checkpoint.settings
 
 
 def keep_rule(

@@ -19,7 +19,8 @@ from anyrig.state.callbacks import deciding_callbacks
 from anyrig.state.values import assign, to_array
 from anyrig.topology.plan import describe
 from anyrig.train.batch import Batch
-from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.callback import Checkpoint
+from anyrig.train.checkpoint import CheckpointSettings
 from anyrig.train.every import Every
 from anyrig.train.identity import identity, without_names
 from anyrig.train.known_models import KnownModels
@@ -29,6 +30,7 @@ from anyrig.train.nonfinite import NonFinitePolicy
 from anyrig.train.outofmemory import OutOfMemoryPolicy, Remake
 from anyrig.train.passes import Logs, run_test
 from anyrig.train.phases import standing
+from anyrig.train.plain_fit import refuse_other_loop
 from anyrig.train.saving import Saver
 from anyrig.train.session import Session
 from anyrig.train.signals import StopRequest
@@ -78,6 +80,7 @@ def run_fit(
 ) -> keras.callbacks.History:
     """Do the fit, carrying the session's run on where it has one; return Keras's History of this call."""
     model, progress = request.model, session.progress if session else {}
+    refuse_other_loop(progress, "Rig.fit")
     phases = _phases(request, progress)
     if phases is None:
         return _nothing_left(request)
@@ -113,6 +116,7 @@ def run_fit(
     _place(loop, request, progress, known.earlier(model) if session is None else Position())
     settled = {"global_size": size, "virtual_replicas": v, "precision": rig.precision.policy, "phases": phases}
     saver = Saver(rig.stop, session, every, loop, listed, settled, request.limits)
+    saver.loaded, rig.loaded = rig.loaded, None
     if session is not None:
         source.refuse_random_order(stream.number, stream.taken)
         started_v = next((fork["from"] for fork in progress.get("forks", [])), v)
@@ -155,18 +159,26 @@ def _teller(session: Session | None, *, verbose: int) -> Callable[..., None]:
     return tell
 
 
-def checkpoint_among(callbacks: Any) -> tuple[Checkpoint | None, Any]:
-    """Return the one `anyrig.Checkpoint` of some callbacks, if any, and the others, in a `CallbackList` as given."""
+def checkpoint_among(callbacks: Any) -> tuple[CheckpointSettings | None, Any]:
+    """Return the settings of the one `anyrig.Checkpoint` with a run directory, if any, and the other callbacks.
+
+    They come in a `CallbackList` if they were given so.
+    """
     given = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else _flat(callbacks)
-    found = [c for c in given if isinstance(c, Checkpoint)]
-    if len(found) > 1 or (found and found[0].directory is None):
-        problem = "more than one Checkpoint is given" if len(found) > 1 else "the Checkpoint has no directory"
+    found = [c for c in given if _keeps_a_run(c)]
+    settings = [c if isinstance(c, CheckpointSettings) else c.settings for c in found]
+    if len(settings) > 1 or (settings and settings[0].directory is None):
+        problem = "more than one Checkpoint is given" if len(settings) > 1 else "the Checkpoint has no directory"
         raise UsageError("ANY-RUN-012", f"callbacks: {problem}", hint='give one: anyrig.Checkpoint("runs/my-run")')
-    others = [c for c in given if not isinstance(c, Checkpoint)]
+    others = [c for c in given if not _keeps_a_run(c)]
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.callbacks[:] = others
-        return (found[0] if found else None), callbacks
-    return (found[0] if found else None), others
+        return next(iter(settings), None), callbacks
+    return next(iter(settings), None), others
+
+
+def _keeps_a_run(callback: Any) -> bool:
+    return isinstance(callback, CheckpointSettings) or (isinstance(callback, Checkpoint) and callback.named is None)
 
 
 def _flat(callbacks: Any) -> list[Any]:

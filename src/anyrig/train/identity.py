@@ -20,7 +20,7 @@ from anyrig.state.capture import model_document
 from anyrig.train.precision import identity_of
 from anyrig.train.recipe.diff import changes, hash_json
 
-ASPECTS = ("data", "model", "precision", "recipe")
+ASPECTS = ("data", "model", "optimizer", "precision", "recipe")
 
 
 def identity(recipe: Mapping[str, Any], data: Mapping[str, Any], model: Any, source: str | None) -> dict[str, Any]:
@@ -44,7 +44,9 @@ def refuse_changes(stored: Mapping[str, Any], now: Mapping[str, Any], allowed: C
             "ANY-RUN-002", f"allow_changes: unknown name {unknown[0]!r}", hint=f"use any of {', '.join(ASPECTS)}"
         )
     found = list(_differences(stored, now))
-    refused = [(aspect, line) for aspect, line in found if aspect not in (*allowed, "free")]
+    # What is said of the recipe holds for its optimizer, too; only "optimizer" lets slots be left out on loading.
+    allowed = {*allowed, "free", *(["optimizer"] if "recipe" in allowed else [])}
+    refused = [(aspect, line) for aspect, line in found if aspect not in allowed]
     if refused:
         lines = "".join(f"\n  {line}" for _, line in refused)
         names = ",".join(sorted({aspect for aspect, _ in refused}))
@@ -71,7 +73,8 @@ def source_hash(build_model: Callable[..., Any]) -> str | None:
 
 def _differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for change in changes(stored["recipe"], now["recipe"]):
-        yield ("free" if change.free else "recipe"), f"recipe: {change}"
+        aspect = "optimizer" if change.key.startswith("compile.optimizer") else "recipe"
+        yield ("free" if change.free else aspect), f"recipe: {change}"
     for change in changes(stored["data"], now["data"]):
         yield "data", f"data: {change}"
     before, after = stored["precision"], now["precision"]

@@ -19,6 +19,7 @@ from anyrig.data.source import Source
 from anyrig.data.stream import Stream
 from anyrig.errors import UsageError
 from anyrig.report.progress import is_live
+from anyrig.state.report import LoadReport
 from anyrig.topology.devices import configure
 from anyrig.topology.plan import DevicePlan, count, device_plan, short_name, undivided_plan
 from anyrig.train.batch import Batch
@@ -61,6 +62,7 @@ class Rig:
         self.seed = seed
         self.strategy = strategy
         self.stop = StopRequest()
+        self.loaded: LoadReport | None = None  # of a warm start, for the loggers of the next fit
         self._known = KnownModels(self.devices, self.plan, self._plan_whole, seed)
         self.plan(None)
 
@@ -146,10 +148,10 @@ class Rig:
         generator of (x, y, sample_weight). `batch` says rows per step and virtual replicas; without it `batch_size`
         (default 32) or the size of the data's own batches is the global batch. With an `anyrig.Checkpoint` among the
         callbacks the state is saved, and `resume` ("auto", "never", "must") says whether to go on from its newest sound
-        checkpoint; `allow_changes` names what may differ from it ("data", "model", "precision", "recipe"). SIGTERM and
-        SIGINT then finish the step, save and raise `Stopped`; a second one ends the process at once. `recipe` replaces
-        the description of this call that is stored. Differences from Keras: a `validation_data` generator is read once
-        and kept; a generator that has ended ends the training.
+        checkpoint; `allow_changes` names what may differ from it ("data", "model", "optimizer", "precision", "recipe").
+        SIGTERM and SIGINT then finish the step, save and raise `Stopped`; a second one ends the process at once.
+        `recipe` replaces the description of this call that is stored. Differences from Keras: a `validation_data`
+        generator is read once and kept; a generator that has ended ends the training.
 
         A step whose loss, gradients or moved state are not finite is never made: `on_nonfinite` says whether to
         "raise", to "skip" it, or to go back to the newest checkpoint and do without its batch ("rollback").
@@ -214,6 +216,7 @@ class Rig:
                     max_shard_bytes=checkpoint.max_shard_bytes,
                 )
                 with stop_on_signals(self.stop), session:
+                    session.settle_numerics()
                     history = run_fit(self, self._known, request, session, checkpoint.interval, allow_changes)
         except BaseException:
             self.stop.clear()

@@ -19,7 +19,7 @@ from anyrig.store.remote.opened import bring
 from anyrig.topology.numeric import apply_numeric_settings
 from anyrig.topology.plan import Precision
 from anyrig.train.batch import Batch
-from anyrig.train.checkpoint import Checkpoint
+from anyrig.train.checkpoint import CheckpointSettings, HoldsSettings, settings_of
 from anyrig.train.limits import Limits
 from anyrig.train.phases import Phase
 from anyrig.train.session import stored_numerics
@@ -52,7 +52,7 @@ class Run:
         phases: Sequence[Phase] = (),
         seed: int = 0,
         devices: int | str | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: HoldsSettings | CheckpointSettings | None = None,
         callbacks: Sequence[Any] = (),
         loggers: Sequence[str] = (),
         profile: int | None = None,
@@ -73,7 +73,7 @@ class Run:
         if doubled:
             raise UsageError("ANY-RUN-034", f"two phases are called {doubled[0]!r}", hint="give each its own name")
         self.directory = local_directory(directory)
-        self.checkpoint = replace(checkpoint or Checkpoint(), directory=directory)
+        self.checkpoint = replace(settings_of(checkpoint), directory=directory)
         self.history: dict[str, list[Any]] = {}
         self._build_model = build_model
         self._train_data = train
@@ -171,7 +171,7 @@ class Run:
         from anyrig.train.warm_start import warm_start
 
         self.rig.prepare(self._built, _columns(self._train_data)[0])
-        message = warm_start(self._built, self._init_from)
+        message, self.rig.loaded = warm_start(self._built, self._init_from)
         if verbose:
             say(message)
 

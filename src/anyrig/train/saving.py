@@ -19,17 +19,20 @@ from typing import Any
 import keras
 
 from anyrig import names
+from anyrig.checkpoints import other_versions
 from anyrig.environment import environment
 from anyrig.errors import Stopped, UsageError
 from anyrig.positions import describe_position
 from anyrig.report.reports import RunReport, notify
 from anyrig.state.callbacks import callbacks_state, restore_callbacks
 from anyrig.state.capture import Captured, CapturePlan, capture, plan_capture, take
+from anyrig.state.optimizers import held_optimizers, optimizer_classes
 from anyrig.state.report import LoadReport
 from anyrig.state.restore import restore
 from anyrig.state.walk import model_variables
 from anyrig.store.commit import newest_sound
 from anyrig.store.digest import state_digest_of
+from anyrig.store.read import Checkpoint
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
 from anyrig.train.deadline import grace_period
@@ -42,6 +45,7 @@ from anyrig.train.pace import Pace, refuse_missing
 from anyrig.train.session import Session, not_finite
 from anyrig.train.signals import StopRequest
 
+_SHOWN = 20  # lines of what was not loaded
 # What may differ between two phases of one run.
 _OF_A_PHASE = ("compile", "epochs", "initial_epoch", "callbacks")
 
@@ -74,6 +78,8 @@ class Saver:
         self.limits = limits
         self._started = time.monotonic() if limits.since is None else limits.since
         self.identity: dict[str, Any] = {}
+        self.loaded: LoadReport | None = None
+        self._slots = "strict"
         self.messages: list[str] = []
         self._plan: CapturePlan | None = None
         self._newest_at: Position | None = None  # where the session's newest checkpoint was made
@@ -100,6 +106,8 @@ class Saver:
         if self.session.stored is None:
             self.session.begin()
             self.session.events.emit("start", **self.settled)
+            if self.loaded is not None:
+                self.session.events.emit("load", step=0, **self.loaded.event)
             return
         if self._begins_phase():
             self._open_phase(identity, allowed)
@@ -107,12 +115,13 @@ class Saver:
         differences = refuse_changes(self.session.stored.record["run"], identity, allowed)
         self.session.begin()
         self.loop.nonfinite.left_out = list(self.session.progress.get("left_out", []))
-        report = restore(self.session.stored, self.loop.model)
+        self._slots = "partial" if "optimizer" in allowed else "strict"
+        self.loaded = self._load(self.session.stored)
         self.loop.engine.read_seeds()
         position = self.loop.position
         self.session.newest, self._newest_at = self.session.stored, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
-        self.messages += _scale_lines(report)
+        self.messages += _load_lines(self.loaded)
         self.messages.append(f"resuming {self.session.directory} at {self._where()}")
         if self.session.progress["changed_at_end"] and not self._ended():
             self.messages.append(
@@ -125,6 +134,11 @@ class Saver:
                 f"nothing is left to train: {early} after epoch {position.epoch} of {self.loop.epochs}"
             )
         self.session.events.emit("resume", changed=differences, **asdict(position))
+        self.session.events.emit("load", step=position.step, **self.loaded.event)
+
+    def _load(self, stored: Checkpoint) -> LoadReport:
+        report = restore(stored, self.loop.model, slots=self._slots)
+        return replace(report, source=str(stored.path), step=stored.step, notes=tuple(other_versions(stored.record)))
 
     def _begins_phase(self) -> bool:
         """Tell whether this fit is a phase that the newest checkpoint does not know yet."""
@@ -269,6 +283,8 @@ class Saver:
         size, length = self.settled["global_size"], loop.stream.length()
         report = RunReport(loop.engine.plan, size, length, loop.epochs, replace(loop.position), directory)
         notify(loop.callbacks.callbacks, "on_run_begin", report)
+        if self.loaded is not None:
+            notify(loop.callbacks.callbacks, "on_load_report", self.loaded)
         if self.pace is not None:
             self.pace.begin()
         if self._at_most_steps():
@@ -279,7 +295,7 @@ class Saver:
         stored = self.session.stored if self.session is not None else None
         if stored is None:
             return
-        restore(stored, self.loop.model)
+        self._load(stored)
         arrays: dict[str, dict[str, Any]] = {}
         for name in stored.names:
             group, _, rest = name.partition("/")
@@ -366,6 +382,7 @@ class Saver:
             "inputs": keras.tree.map_structure(_specification, self.loop.stream.source.sample()[0]),
             "numeric": numeric_settings(),
             "environment": environment(),
+            "optimizers": optimizer_classes(held_optimizers(self.loop.model)),
         }
 
     def _where(self) -> str:
@@ -392,10 +409,12 @@ class Saver:
         )
 
 
-def _scale_lines(report: LoadReport) -> list[str]:
-    """Say which part of a loss scale the checkpoint or the model has alone, as after a change of precision."""
-    lines = [f"{name}: {reason}" for name, reason in report.started.items()]
-    return lines + [f"{name} is left out: {why}" for name, why in report.ignored.items() if "/loss_scale/" in name]
+def _load_lines(report: LoadReport) -> list[str]:
+    """Say what was not loaded as it was stored: a loss scale after a change of precision, slots, other versions."""
+    ours = {name: why for name, why in report.ignored.items() if name.startswith(("model/", "optimizer/", "ema/"))}
+    lines = list(report.notes) + [f"{name}: {reason}" for name, reason in report.started.items()]
+    lines += [f"{name} is left out: {why}" for name, why in ours.items()]
+    return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"... and {len(lines) - _SHOWN} more in events.jsonl"]
 
 
 def _specification(leaf: Any) -> dict[str, Any]:

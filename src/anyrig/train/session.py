@@ -99,7 +99,6 @@ class Session:
                 stack.callback(self._mirror.close)
                 self.messages = self._mirror.arrive()
             self._find_stored()
-            self._settle_numerics()
             self._open = stack.pop_all()
         return self
 
@@ -222,7 +221,7 @@ class Session:
         self.stored = found
         self.keeper.sound = found.step if found is not None else None
 
-    def _settle_numerics(self) -> None:
+    def settle_numerics(self) -> None:
         """Put the stored numeric settings in force, or pin the present ones for a new run."""
         if self.stored is not None:
             apply_numeric_settings(self.stored.record.get("numeric", {}))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import keras
 
 from anyrig.errors import UsageError
 from anyrig.state.capture import capture
+from anyrig.state.report import LoadReport
 from anyrig.state.restore import restore
 from anyrig.state.values import assign
 from anyrig.state.walk import model_variables
 from anyrig.train.recipe.source import open_sound
 
 
-def warm_start(model: keras.Model, source: str | os.PathLike[str]) -> str:
-    """Give the built `model` the weights of `source` and return a sentence that says so.
+def warm_start(model: keras.Model, source: str | os.PathLike[str]) -> tuple[str, LoadReport | None]:
+    """Give the built `model` the weights of `source`; return a sentence that says so and, of a checkpoint, a report.
 
     `source`: a run or checkpoint, matched by name, or a `.keras` or `.weights.h5` file. All weights must be there;
     optimizer, step and metrics are not taken. Raises UsageError (ANY-RUN-035) for what does not fit; the model is then
@@ -25,10 +27,11 @@ def warm_start(model: keras.Model, source: str | os.PathLike[str]) -> str:
     path = Path(source)
     if path.suffix in (".keras", ".h5"):
         _from_keras(model, path)
-        return f"starting from the weights of {path}"
+        return f"starting from the weights of {path}", None
     checkpoint, passed_over = open_sound(path)
-    restore(checkpoint, model, weights_only=True)
-    return "\n".join([*passed_over, f"starting from the weights of {checkpoint.path}"])
+    report = restore(checkpoint, model, weights_only=True)
+    message = "\n".join([*passed_over, f"starting from the weights of {checkpoint.path}"])
+    return message, replace(report, source=str(checkpoint.path), step=checkpoint.step)
 
 
 def _from_keras(model: keras.Model, path: Path) -> None:

@@ -36,7 +36,7 @@ def run_from_recipe(
 ) -> Run:
     """Return the run that `recipe` describes, in `run_dir`; nothing is trained yet."""
     from anyrig.train.batch import Batch
-    from anyrig.train.checkpoint import Checkpoint
+    from anyrig.train.checkpoint import CheckpointSettings
     from anyrig.train.limits import Limits
     from anyrig.train.phases import Phase
     from anyrig.train.run import Run
@@ -57,7 +57,7 @@ def run_from_recipe(
         limits=Limits(**recipe.limits.model_dump()),
         seed=recipe.seed,
         devices=devices,
-        checkpoint=Checkpoint(**_settings(recipe.checkpoint)),
+        checkpoint=CheckpointSettings(**_settings(recipe.checkpoint)),
         loggers=recipe.loggers,
         profile=profile,
         precision=recipe.precision,

@@ -1,0 +1,253 @@
+"""A run directory for plain `model.fit`: the state is saved at ends of epochs and restored when the fit is made again.
+
+Keras's own loop trains, so nothing is promised of the numbers on the way on but what Keras keeps: weights, optimizer,
+epoch. Of the files everything is promised that `Rig.fit` promises: same lock, same writer, same retention.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyrig.environment import environment
+from anyrig.errors import UsageError
+from anyrig.locations import local_directory
+from anyrig.report.say import say
+from anyrig.state.capture import Captured, capture
+from anyrig.state.replicas import with_means
+from anyrig.state.restore import restore
+from anyrig.state.values import to_array
+from anyrig.store.digest import state_digest_of
+from anyrig.topology.numeric import numeric_settings
+from anyrig.train.checkpoint import CheckpointSettings
+from anyrig.train.loop import Boundary, Position
+from anyrig.train.session import Session, not_finite
+from anyrig.train.timing import Timing
+
+LOOP = "model.fit"
+
+# A fit that was interrupted never comes to `on_train_end`: the next one of the process takes its directory over.
+_open_sessions: dict[Path, Session] = {}
+
+
+def refuse_other_loop(progress: Mapping[str, Any], loop: str) -> None:
+    """Raise if the run was trained by another loop: what it left says not all that this one needs."""
+    trained_by = progress.get("loop", "Rig.fit")
+    if progress and trained_by != loop:
+        raise UsageError(
+            "ANY-RUN-052",
+            f"this run was trained by {trained_by}, and cannot be carried on by {loop}: its numbers would be neither's",
+            hint=f"go on with {trained_by}, or begin another run directory with its weights",
+        )
+
+
+class PlainFit:
+    """The saves of plain fits, one after another, into one run directory."""
+
+    def __init__(self, settings: CheckpointSettings) -> None:
+        self._settings = settings
+        self._fit: _Fit | None = None
+
+    def begin(self, model: Any, params: Mapping[str, Any]) -> None:
+        """Take the directory, and restore the newest sound state into `model`; Keras then begins with its epoch."""
+        directory = self._settings.directory
+        if directory is None:
+            raise UsageError(
+                "ANY-RUN-012", "callbacks: the Checkpoint has no directory", hint='anyrig.Checkpoint("runs/my-run")'
+            )
+        if self._settings.interval.unit == "step":
+            raise UsageError(
+                "ANY-RUN-053",
+                f"checkpoint: every {self._settings.every}, and plain model.fit can only be carried on after an epoch",
+                hint='save every "1 epoch" or "10 minutes", with shorter epochs (steps_per_epoch), or use anyrig.Rig',
+            )
+        refuse_workers(model)
+        key = local_directory(directory).absolute()
+        if key in _open_sessions:
+            close(_open_sessions.pop(key))
+        with ExitStack() as stack:
+            session = stack.enter_context(
+                Session(
+                    directory, resume="auto", keep=self._settings.keep, max_shard_bytes=self._settings.max_shard_bytes
+                )
+            )
+            self._fit = _Fit(session, model, self._settings, params["epochs"], bool(params.get("verbose", 1)))
+            self._fit.open()
+            _open_sessions[key] = session
+            stack.pop_all()
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Let the next fit of this model begin where it says: Keras has read the epoch to begin with."""
+        if self._fit is not None:
+            self._fit.model._initial_epoch = None
+
+    def batch_ends(self, batch: int, logs: Mapping[str, Any]) -> None:
+        """Count the steps of the epoch."""
+        if self._fit is not None:
+            self._fit.in_epoch = batch + 1
+
+    def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Save if it is time."""
+        if self._fit is not None:
+            self._fit.epoch_ends(epoch, logs)
+
+    def end(self) -> None:
+        """Save what the end has changed, wait for the save in flight, and let go of the directory."""
+        fit, self._fit = self._fit, None
+        if fit is not None:
+            _open_sessions.pop(fit.session.directory.absolute(), None)
+            fit.model._initial_epoch = None
+            try:
+                fit.save_end()
+            finally:
+                close(fit.session)
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: the run directory has it all."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+
+class _Fit:
+    """One fit: where it stands, and what it saves."""
+
+    def __init__(self, session: Session, model: Any, settings: CheckpointSettings, epochs: int, verbose: bool) -> None:
+        self.session = session
+        self.model = model
+        self.in_epoch = 0
+        self._timing = Timing(settings.interval)
+        self._epochs = epochs
+        self._verbose = verbose
+        progress = session.progress
+        self._step: int = progress.get("step", 0)
+        self._epoch: int = progress.get("position", {}).get("epoch", 0)
+        self._metrics: dict[str, float] = progress.get("metrics", {})
+        self._history: dict[str, list[float]] = progress.get("history", {})
+        self._saved: tuple[int, bool] | None = None
+
+    def open(self) -> None:
+        """Restore what is stored, if anything is, and say where training goes on."""
+        session, stored = self.session, self.session.stored
+        refuse_other_loop(session.progress, LOOP)
+        session.constant_not_finite = not_finite(capture(self.model, optimizer=False, metrics=False).tensors)
+        if stored is not None:
+            with self.model.distribute_strategy.scope():
+                restore(stored, self.model, metrics=False)  # Keras resets them when an epoch begins
+        session.begin()
+        for message in session.messages:
+            self._say(message)
+        self._timing.begin(time.perf_counter())
+        for rejected in session.rejected:
+            self._say(f"{rejected.name} cannot be used and was set aside: {rejected.reason}")
+        if stored is None:
+            session.events.emit("start", loop=LOOP, epochs=self._epochs)
+            return
+        session.newest, self._saved = stored, (self._step, bool(stored.progress["stop_training"]))
+        ended = "a callback ended it" if stored.progress["stop_training"] else "all is done"
+        if stored.progress["stop_training"] or self._epoch >= self._epochs:
+            self._say(f"nothing is left to train: {ended} after epoch {self._epoch} of {self._epochs}")
+            self.model._initial_epoch = max(self._epoch, self._epochs)
+        else:
+            self._say(
+                f"resuming {session.directory} at step {self._step:,}, after epoch {self._epoch} of {self._epochs}"
+            )
+            self.model._initial_epoch = self._epoch
+        session.events.emit("resume", **self._position())
+
+    def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Note where training stands, and save if it is time."""
+        self.session.saved(wait=False)
+        self._step, self._epoch, self.in_epoch = self._step + self.in_epoch, epoch + 1, 0
+        self._metrics = {name: float(value) for name, value in logs.items() if np.ndim(value) == 0}
+        for name, value in self._metrics.items():
+            self._history.setdefault(name, []).append(value)
+        self.session.events.emit("epoch", **self._position(), metrics=self._metrics)
+        if self._due():
+            self._save(self._capture(), "epoch")
+
+    def save_end(self) -> None:
+        """Save what the end of training has changed; an unchanged state is there already."""
+        self.session.saved(wait=True)
+        captured, newest = self._capture(), self.session.newest
+        unchanged = newest is not None and newest.state_digest == state_digest_of(captured.tensors, self._step)
+        stopped = bool(self.model.stop_training) and self._epoch < self._epochs
+        if self._step and not (unchanged and self._saved == (self._step, stopped)):
+            changed = self._saved is not None and self._saved[0] == self._step and not unchanged
+            self._save(captured, "end", stopped=stopped, changed=changed)
+            self.session.saved(wait=True)
+        self.session.events.emit("end", **self._position())
+
+    def _due(self) -> bool:
+        now, boundary = time.perf_counter(), Boundary("epoch")
+        self._timing.reached(boundary, now, saving=self.session.in_flight)
+        keeper = self.session.keeper
+        best = keeper.would_be_best(self._metrics.get(keeper.keep.monitor or ""))
+        return best or self._timing.due(boundary, Position(self._step, self._epoch), now)
+
+    def _capture(self) -> Captured:
+        captured = capture(self.model)
+        return replace(captured, tensors=with_means(self.model, captured.tensors))
+
+    def _save(self, captured: Captured, boundary: str, *, stopped: bool = False, changed: bool = False) -> None:
+        began = time.perf_counter()
+        self.session.saved(wait=True)
+        self.session.save(
+            self._step,
+            captured.tensors,
+            began=began,
+            progress={
+                "loop": LOOP,
+                "step": self._step,
+                "updates": _updates(self.model),
+                "position": self._position(),
+                "boundary": boundary,
+                "changed_at_end": changed,
+                "stop_training": stopped,
+                "epochs": self._epochs,
+                "metrics": self._metrics,
+                "history": self._history,
+            },
+            documents=captured.documents,
+            assets=captured.assets,
+            record={"numeric": numeric_settings(), "environment": environment()},
+        )
+        self._timing.saved(began, time.perf_counter())
+        self._saved = self._step, stopped
+
+    def _position(self) -> dict[str, int]:
+        return {"step": self._step, "epoch": self._epoch, "batch": 0}
+
+    def _say(self, message: str) -> None:
+        if self._verbose:
+            say(message)
+
+
+def close(session: Session) -> None:
+    """Wait for the save in flight, and let go of the directory whatever came of it."""
+    try:
+        session.saved(wait=True)
+    finally:
+        session.__exit__(None, None, None)
+
+
+def refuse_workers(model: Any) -> None:
+    """Raise if several processes train `model`: each would save."""
+    strategy = model.distribute_strategy
+    if strategy.extended._in_multi_worker_mode():
+        raise UsageError(
+            "ANY-RUN-054",
+            f"checkpoint: {type(strategy).__name__} trains in several processes, and each of them would save",
+            hint="train on one machine (MirroredStrategy, or anyrig.Rig on all its devices)",
+        )
+
+
+def _updates(model: Any) -> int:
+    return 0 if model.optimizer is None else int(to_array(model.optimizer.iterations))
