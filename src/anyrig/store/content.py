@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import xxhash
 
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.digest import BLOCK_BYTES, CHUNK_BYTES
 from anyrig.store.header import ALIGNMENT
 from anyrig.store.manifest import Piece
@@ -69,7 +69,14 @@ def empty(size: int) -> Bytes:
     """Return new memory that starts at a multiple of 64 bytes, as TensorFlow wants it."""
     import numpy as np
 
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise AnyrigError(
+            "ANY-LOAD-017",
+            f"There is no memory for a tensor of {size:,} bytes.",
+            hint="load it where more memory is free, or from a local disk, which is mapped",
+        ) from error
     skipped = -memory.ctypes.data % ALIGNMENT
     return memory[skipped : skipped + size]
 
