@@ -20,7 +20,7 @@ import keras
 
 from anyrig.environment import PACKAGES, environment, version
 from anyrig.errors import UsageError
-from anyrig.locations import find_checkpoint
+from anyrig.locations import find_checkpoint, on_this_machine, refuse_url
 from anyrig.state.capture import Captured, capture
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import held_optimizers, optimizer_classes
@@ -96,6 +96,7 @@ def save(
     Raises AnyrigError if nothing could be saved (ANY-STORE-..., ANY-STATE-...), if something else is at `path`
     (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
     """
+    refuse_url(path)
     target = Path(os.path.realpath(os.path.expanduser(path)))
     told = decoded(encodable(progress or {}, "progress"))
     with _holding(model, optimizer):
@@ -222,7 +223,7 @@ def load(
     file until they are assigned anew, unless `mmap=False` or the file system is a network one: then data is read.
     """
     check_level(verify)
-    checkpoint, notes = _open(Path(path).expanduser(), mmap)
+    checkpoint, notes = _open(on_this_machine(path), mmap)
     if metrics is None and unbuilt(into):
         notes.append("metrics were not loaded: those of the model have no variables before their first batch")
     with _holding(into, optimizer):
@@ -256,7 +257,7 @@ def digest(what: keras.Model | _Path, *, step: int | None = None) -> str:
     """
     if isinstance(what, keras.Model):
         return state_digest_of(capture(what).tensors, _step(what, {}) if step is None else step)
-    return _open(Path(what).expanduser(), None)[0].state_digest
+    return _open(on_this_machine(what), None)[0].state_digest
 
 
 def other_versions(record: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from anyrig.errors import UsageError
 from anyrig.store.commit import committed_steps
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
 from anyrig.store.read import unreadable
-from anyrig.store.remote.url import RunUrl, is_url
+from anyrig.store.remote.url import RunUrl, cleaned, is_url
 
 CHECKPOINTS = "checkpoints"
 
@@ -48,8 +48,11 @@ def local_directory(run: str | os.PathLike[str]) -> Path:
 
 
 def resolve(path: str | os.PathLike[str]) -> Location:
-    """Say what `path` is (`~` is the home folder); raise when nothing is there."""
-    found = Path(path).expanduser()
+    """Say what `path` is (`~` is the home folder); raise when nothing is there.
+
+    A URL is fetched: it means the checkpoint that it names, or the newest sound one of the run, in a local copy.
+    """
+    found = on_this_machine(path)
     try:
         if found.exists():
             return Location(found, _kind_of_folder(found) if found.is_dir() else _kind_of_file(found))
@@ -110,6 +113,25 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 def _listing(folder: Path) -> str:
     names = sorted(os.listdir(folder))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"
+
+
+def on_this_machine(path: str | os.PathLike[str]) -> Path:
+    """Return `path` as a path of this machine: of a URL, a copy of the checkpoint that it means is made."""
+    if is_url(path):
+        from anyrig.store.remote.reading import local_copy
+
+        return local_copy(str(path))
+    return Path(path).expanduser()
+
+
+def refuse_url(path: str | os.PathLike[str]) -> None:
+    """Raise for a URL: what is to be done can only be done to a run on this machine."""
+    if is_url(path):
+        raise UsageError(
+            "ANY-REMOTE-009",
+            f"{cleaned(str(path))} is a URL; this works on a run directory of this machine.",
+            hint=f"if the run was trained here, give its folder: {local_directory(path)}",
+        )
 
 
 def prepare_run_directory(path: str | os.PathLike[str]) -> Path:

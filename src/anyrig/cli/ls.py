@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ _LEFT_OVER = {
     "removed": "its removal was interrupted; the next start of the run removes it",
     "replaced": "its replacement was interrupted; the next start of the run removes it, or gives it its name back",
 }
+_UNFINISHED = "an upload or a removal that is going on or was broken off; the run's next upload uses or removes it"
 
 
 @click.command("ls")
@@ -35,11 +37,15 @@ _LEFT_OVER = {
 def command(path: str, as_json: bool) -> None:
     """List the checkpoints of a run, or the runs in a folder.
 
-    PATH is a run directory, or a folder that holds some. Only committed checkpoints count; what was never finished,
-    cannot be read or was set aside as damaged is told below the list.
+    PATH is a run directory, the URL of one, or a folder that holds some. Only committed checkpoints count; what was
+    never finished, cannot be read or was set aside as damaged is told below the list.
     """
     from anyrig.locations import resolve
+    from anyrig.store.remote.url import is_url
 
+    if is_url(path):
+        _list_url(path, as_json)
+        return
     location = resolve(path)
     if location.kind in ("run", "checkpoints"):
         _list_run(location, as_json)
@@ -55,6 +61,7 @@ def command(path: str, as_json: bool) -> None:
 
 def _list_run(location: Location, as_json: bool) -> None:
     from anyrig.locations import checkpoints_folder
+    from anyrig.store.pins import pins
 
     folder = checkpoints_folder(location)
     committed, rejected = _read(folder)
@@ -62,11 +69,27 @@ def _list_run(location: Location, as_json: bool) -> None:
         *({"name": i.name, "step": i.step, "reason": i.reason.removeprefix(f"{folder / i.name} ")} for i in rejected),
         *_left_over(folder),
     ]
-    rows = _marked([_row(checkpoint) for checkpoint in committed], folder, committed)
+    rows = [_row(checkpoint, _written(checkpoint.path)) for checkpoint in committed]
+    _tell(str(location.path), _marked(rows, pins(folder), committed), others, as_json)
+
+
+def _list_url(url: str, as_json: bool) -> None:
+    from anyrig.store.remote.reading import RunAt
+
+    run = RunAt.look(url)
+    steps = [(step.description, step.modified) for step in run.listing.steps]
+    rows = [_row(checkpoint, modified) for checkpoint, modified in steps]
+    pinned = dict.fromkeys(run.listing.pinned, "")
+    others = [{"name": item.name, "step": item.step, "reason": item.reason} for item in run.listing.rejected]
+    others += [{"name": Path(folder).name, "step": None, "reason": _UNFINISHED} for folder in run.listing.sweep]
+    _tell(run.objects.url, _marked(rows, pinned, [checkpoint for checkpoint, _ in steps]), others, as_json)
+
+
+def _tell(place: str, rows: list[dict[str, Any]], others: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"checkpoints": rows, "not_committed": others}, indent=2, ensure_ascii=False))
         return
-    click.echo(_table(rows) if rows else f"{location.path}: no committed checkpoint yet")
+    click.echo(_table(rows) if rows else f"{place}: no committed checkpoint yet")
     for item in others:
         click.echo(f"not committed: {item['name']}: {item['reason']}")
 
@@ -99,7 +122,11 @@ def _run_row(folder: Path, run: Path) -> dict[str, Any]:
     from anyrig.locations import CHECKPOINTS
 
     committed, _ = _read(run / CHECKPOINTS)
-    newest = _row(committed[-1]) if committed else {"step": None, "position": None, "metrics": {}}
+    newest = (
+        _row(committed[-1], _written(committed[-1].path))
+        if committed
+        else {"step": None, "position": None, "metrics": {}}
+    )
     return {"name": str(run.relative_to(folder)), "checkpoints": len(committed), **newest}
 
 
@@ -123,7 +150,7 @@ def _left_over(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _row(checkpoint: Checkpoint) -> dict[str, Any]:
+def _row(checkpoint: Checkpoint, written: float | None) -> dict[str, Any]:
     position = checkpoint.progress.get("position") or {}
     return {
         "step": checkpoint.step,
@@ -132,18 +159,17 @@ def _row(checkpoint: Checkpoint) -> dict[str, Any]:
         "position": text.position(checkpoint.progress),
         "metrics": checkpoint.progress.get("metrics") or {},
         "bytes": sum(entry.size for entry in checkpoint.manifest.files),
-        "written": _written(checkpoint.path),
+        "written": written,
     }
 
 
-def _marked(rows: list[dict[str, Any]], folder: Path, committed: list[Checkpoint]) -> list[dict[str, Any]]:
+def _marked(rows: list[dict[str, Any]], pinned: Mapping[int, str], committed: list[Checkpoint]) -> list[dict[str, Any]]:
     """Add to each row its marks: the newest, the best ones by the run's own rule, and pins with their names."""
     from anyrig.cli.runs import stored_rule
-    from anyrig.store.pins import pins
     from anyrig.store.retain import StepInfo, best_of
     from anyrig.train.keeping import known_of, metric_of
 
-    keep, pinned = stored_rule(committed[-1] if committed else None), pins(folder)
+    keep = stored_rule(committed[-1] if committed else None)
     known = [known_of(checkpoint) for checkpoint in committed]
     best = best_of([StepInfo(item.step, metric_of(item.metrics, keep.monitor)) for item in known], keep)
     return [
@@ -169,7 +195,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             words.value(row["step"]),
             row["position"],
             size(row["bytes"]),
-            words.age(now - row["written"]),
+            "" if row["written"] is None else words.age(now - row["written"]),
             _marks(row),
             words.values(row["metrics"]),
         )

@@ -13,7 +13,9 @@ from anyrig.report import words
 @click.command("train")
 @options.recipe
 @options.overrides
-@click.option("--run", metavar="DIR", help="The run directory. Default: runs/NAME, after the recipe's file name.")
+@click.option(
+    "--run", metavar="DIR", help="The run directory, or its URL. Default: runs/NAME, after the recipe's file."
+)
 @options.devices
 @click.option(
     "--resume",
@@ -65,11 +67,11 @@ def command(
     from anyrig.train.recipe.schema import load_recipe
 
     loaded = load_recipe(recipe, overrides)
-    directory = Path(run or Path("runs") / Path(recipe).stem)
+    directory = run or Path("runs") / Path(recipe).stem
     allowed = [name for name in allow_changes.split(",") if name]
     job = run_from_recipe(loaded, directory, devices, resume=resume, allow_changes=allowed, profile=profile)
     train_recipe(job, loaded, verbose="auto")
-    _echo_end(directory)
+    _echo_end(job.directory)
 
 
 def _echo_end(run: Path) -> None:

@@ -21,6 +21,7 @@ from anyrig.store.commit import folders_with_steps
 from anyrig.store.header import TensorSpec, read_header
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint, open_checkpoint
+from anyrig.store.remote.url import cleaned, is_url
 
 if TYPE_CHECKING:
     from anyrig.diagnose.stats import TensorStats
@@ -51,14 +52,14 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What is at `path`. Of a run, `checkpoint` is its newest committed one and the rest describes that.
+    """What is at `path`, or at a URL. Of a run, `checkpoint` is its newest committed one and the rest describes that.
 
     `parameters` counts the elements of the weights under `model/` (of a plain safetensors file: all), as Keras's
     `count_params` does: the state of seed generators (`.../state`, two 64-bit integers) is random state and no weight.
     What a safetensors file does not record is None or empty. `tensors` is filled on request.
     """
 
-    path: Path
+    path: Path | str
     kind: Literal["run", "checkpoint", "safetensors"]
     checkpoint: Path | None = None
     steps: tuple[int, ...] = ()
@@ -87,6 +88,8 @@ def inspect(
 
     `stats` reads every tensor once, lists them, and gives each its `stats`; `watch` is told how far it has come.
     """
+    if is_url(path) and not stats:
+        return _inspect_url(str(path), tensors)
     found = _inspect(resolve(path), tensors or stats)
     return _with_stats(found, watch) if stats else found
 
@@ -109,7 +112,7 @@ def _with_stats(found: Inspection, watch: Watch) -> Inspection:
     from anyrig.diagnose.stats import all_stats
 
     stored: Sequence[NamedTensor] = (
-        tensors_in_file(found.path) if found.checkpoint is None else tensors_in(open_checkpoint(found.checkpoint))
+        tensors_in_file(Path(found.path)) if found.checkpoint is None else tensors_in(open_checkpoint(found.checkpoint))
     )
     with watch(found.nbytes) as advance:
         stats = all_stats(stored, advance)
@@ -124,8 +127,20 @@ def _inspect_run(location: Location, tensors: bool) -> Inspection:
     return _inspect_checkpoint(location.path, "run", newest, steps, tensors)
 
 
+def _inspect_url(url: str, tensors: bool) -> Inspection:
+    """Describe what `url` means from manifests alone."""
+    from anyrig.store.remote.reading import RunAt
+
+    run = RunAt.look(url)
+    newest = run.meant()[0].description
+    if run.url.step is not None:
+        return _inspect_checkpoint(cleaned(url), "checkpoint", newest, (), tensors)
+    steps = tuple(step.step for step in run.listing.steps)
+    return _inspect_checkpoint(cleaned(url), "run", newest, steps, tensors)
+
+
 def _inspect_checkpoint(
-    path: Path, kind: Literal["run", "checkpoint"], found: Checkpoint, steps: tuple[int, ...], tensors: bool
+    path: Path | str, kind: Literal["run", "checkpoint"], found: Checkpoint, steps: tuple[int, ...], tensors: bool
 ) -> Inspection:
     lines = [_line_of_entry(entry) for entry in found.manifest.tensors]
     return Inspection(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from anyrig.diagnose.verify import Watch, unwatched, verdicts_on
 from anyrig.errors import AnyrigError, CheckFailed, UsageError
-from anyrig.locations import checkpoints_folder, resolve
+from anyrig.locations import checkpoints_folder, refuse_url, resolve
 from anyrig.store.layout import leftover_of, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names
 from anyrig.store.lock import RunLock, refuse_if_in_use
@@ -67,6 +67,7 @@ def repair(
     run: str | os.PathLike[str], *, dry_run: bool = False, watch: Watch = unwatched, files: LocalFiles = LOCAL
 ) -> RepairReport:
     """Repair the run directory `run`, or say what would be done; raise ANY-LOCK-001 while it is in use."""
+    refuse_url(run)
     location = resolve(run)
     if location.kind != "run":
         raise UsageError(

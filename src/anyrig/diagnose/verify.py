@@ -10,14 +10,19 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anyrig.errors import CheckFailed, UsageError
 from anyrig.locations import checkpoints_folder, resolve
-from anyrig.store.check import Advance, Damage, damage_of, file_checks
+from anyrig.store.check import Advance, Damage, FileCheck, damage_of, file_checks
 from anyrig.store.commit import Rejected, folders_with_steps
 from anyrig.store.layout import step_of
 from anyrig.store.parse import ManifestError
 from anyrig.store.read import Checkpoint, open_checkpoint
+from anyrig.store.remote.url import cleaned, is_url
+
+if TYPE_CHECKING:
+    from anyrig.store.remote.reading import RemoteFileCheck
 
 Watch = Callable[[int], AbstractContextManager[Advance]]
 """Is called with the bytes that will be read; what it yields is told how many more were, in any thread."""
@@ -42,7 +47,7 @@ class Verdict:
 class VerifyReport:
     """`checkpoints` were read in full, oldest first; `rejected` bear a step's name but are not committed."""
 
-    path: Path
+    path: Path | str
     checkpoints: tuple[Verdict, ...]
     rejected: tuple[Rejected, ...] = ()
 
@@ -66,6 +71,8 @@ class VerifyReport:
 
 def verify(path: str | os.PathLike[str], *, watch: Watch = unwatched) -> VerifyReport:
     """Verify a checkpoint, or all of a run directory (a save that is still going on there is no damage)."""
+    if is_url(path):
+        return _verify_url(str(path), watch)
     location = resolve(path)
     if location.kind == "checkpoint":
         return _verify_one(location.path, watch)
@@ -88,13 +95,30 @@ def _verify_one(path: Path, watch: Watch) -> VerifyReport:
         return VerifyReport(path, (), (Rejected(path.name, step_of(path.name), error.message),))
 
 
+def _verify_url(url: str, watch: Watch) -> VerifyReport:
+    """Read every file of what `url` means, where it is; nothing is stored here."""
+    from anyrig.store.remote.reading import RunAt, remote_checks
+
+    run = RunAt.look(url)
+    steps = run.listing.steps if run.url.step is None else run.meant()
+    checks = [remote_checks(run, step) for step in steps]
+    verdicts = _verdicts([(Path(step.folder), step.step) for step in steps], checks, watch)
+    return VerifyReport(cleaned(url), verdicts, run.listing.rejected if run.url.step is None else ())
+
+
 def verdicts_on(checkpoints: Sequence[Checkpoint], *, watch: Watch = unwatched) -> tuple[Verdict, ...]:
     """Read all files of `checkpoints` and return a verdict on each."""
     checks = [file_checks(checkpoint.path, checkpoint.manifest) for checkpoint in checkpoints]
+    return _verdicts([(checkpoint.path, checkpoint.step) for checkpoint in checkpoints], checks, watch)
+
+
+def _verdicts(
+    named: Sequence[tuple[Path, int]], checks: Sequence[Sequence[FileCheck | RemoteFileCheck]], watch: Watch
+) -> tuple[Verdict, ...]:
     sizes = [sum(check.entry.size for check in files) for files in checks]
     with watch(sum(sizes)) as advance:
         damage = iter(damage_of([check for files in checks for check in files], advance))
     return tuple(
-        Verdict(checkpoint.path, checkpoint.step, size, tuple(fault for _ in files for fault in next(damage)))
-        for checkpoint, size, files in zip(checkpoints, sizes, checks, strict=True)
+        Verdict(path, step, size, tuple(fault for _ in files for fault in next(damage)))
+        for (path, step), size, files in zip(named, sizes, checks, strict=True)
     )

@@ -11,8 +11,8 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
+from typing import Protocol
 
 import xxhash
 
@@ -54,6 +54,20 @@ Advance = Callable[[int], None]
 """Is told how many more bytes were read; in any thread."""
 
 
+class Check(Protocol):
+    """A file that is to be read, wherever it is."""
+
+    def damage(self, advance: Advance) -> list[Damage]:
+        """Read the file and return what is not as the manifest says."""
+
+
+class Readable(Protocol):
+    """A file that is open for reading."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill the buffer from the front; return how many bytes that were."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileCheck:
     """A file of the checkpoint in `folder` that is to be read, and the tensors in it."""
@@ -68,18 +82,31 @@ class FileCheck:
             return [Damage(self.entry.name, None, fault)]
         try:
             with open(self.folder / self.entry.name, "rb", buffering=0) as file:
-                return list(_check_content(_Reader(file, advance), self.entry, sorted(self.tensors, key=_place)))
+                return damage_in_stream(file, self.entry, self.tensors, advance)
         except OSError as error:
             return [Damage(self.entry.name, None, f"cannot be read: {error.strerror}")]
 
 
+def damage_in_stream(
+    file: Readable, entry: FileEntry, tensors: Sequence[TensorEntry], advance: Advance
+) -> list[Damage]:
+    """Read a file from its beginning and return what is not as the manifest says."""
+    return list(_check_content(_Reader(file, advance), entry, sorted(tensors, key=_place)))
+
+
 def file_checks(folder: Path, manifest: Manifest) -> list[FileCheck]:
     """Return what has to be checked of the checkpoint in `folder`, in the manifest's order."""
+    tensors = tensors_by_file(manifest)
+    return [FileCheck(folder, entry, tensors.get(entry.name, ())) for entry in manifest.files]
+
+
+def tensors_by_file(manifest: Manifest) -> dict[str, tuple[TensorEntry, ...]]:
+    """Return the tensors that have bytes in each file."""
     tensors: dict[str, list[TensorEntry]] = {}
     for tensor in manifest.tensors:
         for piece in tensor.pieces:
             tensors.setdefault(piece.file, []).append(tensor)
-    return [FileCheck(folder, entry, tuple(tensors.get(entry.name, ()))) for entry in manifest.files]
+    return {name: tuple(found) for name, found in tensors.items()}
 
 
 def damage_in(folder: Path, manifest: Manifest) -> list[Damage]:
@@ -87,7 +114,7 @@ def damage_in(folder: Path, manifest: Manifest) -> list[Damage]:
     return [damage for check in file_checks(folder, manifest) for damage in check.damage()]
 
 
-def damage_of(checks: Sequence[FileCheck], advance: Advance, *, threads: int | None = None) -> list[list[Damage]]:
+def damage_of(checks: Sequence[Check], advance: Advance, *, threads: int | None = None) -> list[list[Damage]]:
     """Return the damage of each file, read in parallel (default: one thread for each processor)."""
     from concurrent.futures import ThreadPoolExecutor  # not needed by what only lists checkpoints
 
@@ -113,7 +140,7 @@ def _place(tensor: TensorEntry) -> tuple[int, int]:
 class _Reader:
     """Gives out a file's bytes through one buffer, and tells how many it has read."""
 
-    def __init__(self, file: FileIO, advance: Advance) -> None:
+    def __init__(self, file: Readable, advance: Advance) -> None:
         self._file = file
         self._advance = advance
         self._buffer = memoryview(bytearray(BLOCK_BYTES))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from anyrig.errors import AnyrigError, UsageError
-from anyrig.locations import checkpoints_folder, resolve
+from anyrig.locations import checkpoints_folder, refuse_url, resolve
 from anyrig.store.commit import folders_with_steps
 from anyrig.store.layout import step_of
 from anyrig.store.local import folder_names
@@ -55,6 +55,7 @@ def _seconds(timeout: float | str | None) -> float | None:
 
 def _folder(run: str | os.PathLike[str]) -> Path | None:
     """Return the folder of checkpoints, None where the run is not there yet."""
+    refuse_url(run)
     if not Path(run).expanduser().exists():
         return None
     location = resolve(run)

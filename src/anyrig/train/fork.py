@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from anyrig.errors import AnyrigError, UsageError
-from anyrig.locations import prepare_run_directory
+from anyrig.locations import on_this_machine, prepare_run_directory, refuse_url
 from anyrig.store.commit import committed_steps
 from anyrig.store.read import Checkpoint
 from anyrig.store.tensors import StoredTensor
@@ -46,7 +46,8 @@ def fork(
 
     `virtual_replicas` and `precision` replace those of the old run. Raises UsageError if `new` holds a run already.
     """
-    stored, passed_over, held = _opened_and_held(Path(source))
+    refuse_url(new)
+    stored, passed_over, held = _opened_and_held(on_this_machine(source))
     _check(stored, virtual_replicas, precision)
     directory = prepare_run_directory(new)
     checkpoints = directory / "checkpoints"

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 
 from anyrig.errors import UsageError
+from anyrig.locations import on_this_machine
 from anyrig.state.capture import capture
 from anyrig.state.report import LoadReport
 from anyrig.state.restore import restore
@@ -24,7 +25,7 @@ def warm_start(model: keras.Model, source: str | os.PathLike[str]) -> tuple[str,
     optimizer, step and metrics are not taken. Raises UsageError (ANY-RUN-035) for what does not fit; the model is then
     as it was.
     """
-    path = Path(source)
+    path = on_this_machine(source)
     if path.suffix in (".keras", ".h5"):
         _from_keras(model, path)
         return f"starting from the weights of {path}", None

@@ -121,6 +121,11 @@ class Mirror:
         """Give the lease back, whatever happened; to be called last."""
         self._lease.give_back()
 
+    def waiting_now(self) -> list[Kept]:
+        """Read the spool's record, and return what waits; for somebody who does not train."""
+        self._known = read_known(self.run)
+        return self.waiting()
+
     def waiting(self) -> list[Kept]:
         """Return the steps of the spool that are to be at the URL and are not yet, newest first."""
         there = self._known | self._unwanted

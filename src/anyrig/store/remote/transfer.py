@@ -71,6 +71,7 @@ def fetch(objects: Objects, step: RemoteStep, checkpoints: Path, *, files: Local
     """
     final = checkpoints / step_name(step.step)
     partial = checkpoints.parent / f"{_UNFINISHED}{step.checksum}"  # a later try finds it by what is fetched
+    make_folders(files, checkpoints)
     make_folders(files, partial)
     try:
         _each(step.manifest.files, lambda entry: _receive(objects, step.folder, partial, entry, files))
