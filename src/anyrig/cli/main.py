@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("inspect", "Show what a checkpoint holds, without TensorFlow."),
     "diff": ("diff", "Compare two checkpoints: tensors, files, configuration, progress."),
     "verify": ("verify", "Check every byte of a checkpoint against its checksums."),
-    "sync": ("sync", "Upload the checkpoints of a run at a URL that wait on this machine."),
+    "sync": ("sync", "Upload the checkpoints of the run at URL that wait on this machine."),
     "repair": ("repair", "Clean up a run directory after a crash; no committed step is deleted."),
 }
 
