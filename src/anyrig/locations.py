@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from anyrig.errors import UsageError
+from anyrig.store.check import unreadable
 from anyrig.store.commit import committed_steps
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
-from anyrig.store.read import unreadable
 from anyrig.store.remote.url import RunUrl, cleaned, is_url
 
 CHECKPOINTS = "checkpoints"

@@ -98,6 +98,13 @@ def retain(run: Path) -> None:
     Keeper(run / "checkpoints", Keep(last=1)).retain()
 
 
+def load(run: Path) -> None:
+    newest, _ = newest_sound(run / "checkpoints")
+    assert newest is not None
+    assert len(newest.tensors(newest.names, verify="full")) == 2
+    assert newest.asset("a/v.txt") == b"x"
+
+
 def pinned(run: Path) -> None:
     _saved(1)(run)
     pin(run / "checkpoints", 1, "first")
@@ -175,4 +182,6 @@ ACTIONS = {
         repair,
         also=(_holding(5),),
     ),
+    "load": Action("a load", _saved(1, 2), load, (_holding(1, 2),), start),
 }
+CHANGING = [name for name in ACTIONS if name != "load"]

@@ -7,6 +7,8 @@ leaves nothing else behind. Kills are real, in forked processes.
 from __future__ import annotations
 
 import errno
+import itertools
+import os
 import shutil
 import signal
 from collections import Counter
@@ -17,22 +19,23 @@ from typing import Any
 import pytest
 
 from anyrig.errors import AnyrigError
+from anyrig.store.commit import newest_sound
 from anyrig.store.local import LOCAL
 from anyrig.testing.faults import (
     DISK_ERRORS,
     Fault,
     Faults,
+    at_use,
     fail,
     halfway,
     in_child,
     interrupt,
     kill,
-    kill_at_event,
     short,
     vanish,
     walk,
 )
-from tests.crash.actions import ACTIONS, Action, contents
+from tests.crash.actions import ACTIONS, CHANGING, Action, contents
 from tests.crash.conftest import Measured
 
 
@@ -57,7 +60,7 @@ def acted(action: Action, run: Path, faults: Faults) -> None:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", CHANGING)
 def test_B156_U05_kill_before_every_call(place: Path, name: str, measured: Measured) -> None:
     killed(place, ACTIONS[name], kill, None, "kill -9 before each call", measured)
 
@@ -90,7 +93,7 @@ def test_U05_kill_at_every_use_of_a_name(place: Path, name: str, measured: Measu
     for number, run in enumerate(copies(action, place), 1):
 
         def act(number: int = number, run: Path = run) -> None:
-            kill_at_event(number, run)
+            at_use(number, run, kill)
             action.act(run)
 
         code = in_child(act)
@@ -110,7 +113,7 @@ CODES = {errno.errorcode[code]: fail(code) for code in DISK_ERRORS if code != er
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("times", [1, None], ids=["once", "from then on"])
 @pytest.mark.parametrize("error", CODES)
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", CHANGING)
 def test_B156_U05_every_error_at_every_call(
     place: Path, name: str, error: str, times: int | None, measured: Measured
 ) -> None:
@@ -126,7 +129,7 @@ def test_B156_a_short_write_with_and_without_an_error(place: Path, name: str, me
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", CHANGING)
 def test_the_folder_vanishes_at_every_call(place: Path, name: str, measured: Measured) -> None:
     action, found = ACTIONS[name], Counter[str]()
     gone = place / "run" / "checkpoints"
@@ -137,6 +140,34 @@ def test_the_folder_vanishes_at_every_call(place: Path, name: str, measured: Mea
             gone.with_name("checkpoints.gone").rename(gone)
             found[f"{action.outcome(run)}, {told}"] += 1
     measured("walks", action=action.words, fault="the folder vanishes", tried=found.total(), outcomes=dict(found))
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_B150_a_file_that_cannot_be_read_is_named_and_never_taken_for_none(
+    place: Path, code: int, measured: Measured
+) -> None:
+    """What a disk cannot read is damage, and the step before is used; a missing permission ends the load."""
+    action, found = ACTIONS["load"], Counter[str]()
+    action.prepare(run := place / "run")
+    for number in itertools.count(1):
+
+        def act(number: int = number) -> int:
+            at_use(number, run, fail(code))
+            newest, rejected = newest_sound(run / "checkpoints")
+            assert newest is not None
+            newest.tensors(newest.names, verify="full")
+            assert newest.step == (1 if rejected else 2)
+            return 10 + newest.step if rejected else 0
+
+        told = in_child(lambda act=act: os._exit(act()))  # type: ignore[misc]
+        assert contents(run) == action.states[0]
+        if told == 0:
+            break
+        found[{1: "as before, ANY-LOAD-012", 11: "as before, the step before was loaded"}[told]] += 1
+    assert found.total() > 6
+    assert code == errno.EIO or set(found) == {"as before, ANY-LOAD-012"}
+    words = f"{errno.errorcode[code]} at each use of a name"
+    measured("walks", action=action.words, fault=words, tried=found.total(), outcomes=dict(found))
 
 
 def failed(

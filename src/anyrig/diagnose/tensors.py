@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anyrig.errors import AnyrigError
-from anyrig.store.check import fault_of_file
+from anyrig.store.check import fault_of_file, unreadable
 from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype
 from anyrig.store.header import read_header
-from anyrig.store.read import Checkpoint, unreadable
+from anyrig.store.read import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import xxhash
 
+from anyrig.errors import AnyrigError
 from anyrig.store.digest import BLOCK_BYTES, CHUNK_BYTES, ChunkedHash
 from anyrig.store.manifest import FileEntry, Manifest, TensorEntry
 
@@ -50,6 +51,15 @@ def fault_of_file(folder: Path, entry: FileEntry) -> str | None:
     return None
 
 
+def unreadable(path: Path, error: OSError | ValueError) -> AnyrigError:
+    """Return the error for what is there but cannot be read; never confused with what is not there."""
+    return AnyrigError(
+        "ANY-LOAD-012",
+        f"{path} cannot be read: {error}.",
+        hint="check the permissions of the file and of its folders, and the disk",
+    )
+
+
 Advance = Callable[[int], None]
 """Is told how many more bytes were read; in any thread."""
 
@@ -77,12 +87,14 @@ class FileCheck:
     tensors: tuple[TensorEntry, ...]
 
     def damage(self, advance: Advance = lambda _: None) -> list[Damage]:
-        """Read the file and return what is not as the manifest says."""
-        if fault := fault_of_file(self.folder, self.entry):
-            return [Damage(self.entry.name, None, fault)]
+        """Read the file and return what is not as the manifest says. Raises AnyrigError if it may not be read."""
         try:
+            if fault := fault_of_file(self.folder, self.entry):
+                return [Damage(self.entry.name, None, fault)]
             with open(self.folder / self.entry.name, "rb", buffering=0) as file:
                 return damage_in_stream(file, self.entry, self.tensors, advance)
+        except PermissionError as error:
+            raise unreadable(self.folder / self.entry.name, error) from error
         except OSError as error:
             return [Damage(self.entry.name, None, f"cannot be read: {error.strerror}")]
 

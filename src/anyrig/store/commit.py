@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anyrig.errors import AnyrigError
+from anyrig.store.check import unreadable
 from anyrig.store.layout import leftover_name, leftover_of, step_name, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, remove_tree
 from anyrig.store.parse import ManifestError
 from anyrig.store.pins import sweep_pins
-from anyrig.store.read import Checkpoint, open_checkpoint, unreadable, verify_checkpoint
+from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
 
 
 @dataclass(frozen=True, slots=True)

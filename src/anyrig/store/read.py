@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from anyrig.errors import AnyrigError, UsageError
-from anyrig.store.check import Damage, damage_in, fault_of_file
+from anyrig.store.check import Damage, damage_in, fault_of_file, unreadable
 from anyrig.store.content import Chunk, Verify, check_level, chunks_of, empty, fetch, read_at, want
 from anyrig.store.decode import decode
 from anyrig.store.digest import hash_bytes
@@ -345,13 +345,4 @@ def _not_a_checkpoint(folder: Path, found: str) -> NoReturn:
         "ANY-LOAD-002",
         f"{folder} is not a checkpoint: it {found}.",
         hint="give a folder named step-N, or the run directory above it",
-    )
-
-
-def unreadable(path: Path, error: OSError | ValueError) -> AnyrigError:
-    """Return the error for what is there but cannot be read; never confused with what is not there."""
-    return AnyrigError(
-        "ANY-LOAD-012",
-        f"{path} cannot be read: {error}.",
-        hint="check the permissions of the file and of its folders, and the disk",
     )

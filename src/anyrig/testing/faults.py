@@ -203,17 +203,17 @@ def _outcome(act: Callable[[], object]) -> int:
     return 0
 
 
-def kill_at_event(number: int, folder: Path) -> None:
-    """Kill this process at its `number`-th use of a name below `folder`, from 1, that the interpreter knows of.
+def at_use(number: int, folder: Path, fault: Fault) -> None:
+    """Let `fault` happen at this process's `number`-th use, from 1, of a name below `folder` that Python knows of.
 
-    Those are the audit events of Python: what is opened (also for reading), listed, renamed, removed or changed, by
-    whatever module. It cannot be undone, so it is for a forked child.
+    Those are Python's audit events: what is opened (also for reading), listed, renamed, removed or changed, by whatever
+    module. It cannot be undone, so it is for a forked child. The fault's call can be refused or end in a kill, no more.
     """
     below, seen = os.path.realpath(folder), itertools.count(1)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event.startswith(("open", "os.")) and any(map(is_below, arguments[:2])) and next(seen) == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            fault(Call(event, lambda *_: None, arguments))
 
     def is_below(argument: object) -> bool:
         return isinstance(argument, str | os.PathLike) and os.path.abspath(argument).startswith(below)
