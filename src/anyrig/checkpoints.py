@@ -26,6 +26,7 @@ from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import held_optimizers, optimizer_classes
 from anyrig.state.report import LoadReport
 from anyrig.state.restore import restore
+from anyrig.state.walk import metric_variables
 from anyrig.store.background import shared
 from anyrig.store.commit import newest_committed
 from anyrig.store.content import Verify, check_level
@@ -124,23 +125,25 @@ def _write(
 ) -> Checkpoint:
     work = _work_folder(target)
     make_folders(files, work)
-    with RunLock(work):
-        _finish_former(target, work, files)
-        new = write_checkpoint(
-            work,
-            step,
-            drained(captured.tensors),
-            progress=progress,
-            documents=captured.documents,
-            assets=captured.assets,
-            record=record,
-            max_shard_bytes=max_shard_bytes,
-            files=files,
-        )
-        _put_in_place(new, target, files)
-        _clear(work, files)
-    with suppress(OSError):  # another save may be there already
-        files.remove_folder(work)
+    try:
+        with RunLock(work):
+            _finish_former(target, work, files)
+            new = write_checkpoint(
+                work,
+                step,
+                drained(captured.tensors),
+                progress=progress,
+                documents=captured.documents,
+                assets=captured.assets,
+                record=record,
+                max_shard_bytes=max_shard_bytes,
+                files=files,
+            )
+            _put_in_place(new, target, files)
+            _clear(work, files)
+    finally:
+        with suppress(OSError):  # it is not empty: something is to be finished, or another save is there already
+            files.remove_folder(work)
     return open_checkpoint(target)
 
 
@@ -224,7 +227,7 @@ def load(
     """
     check_level(verify)
     checkpoint, notes = _open(on_this_machine(path), mmap)
-    if metrics is None and unbuilt(into):
+    if metrics is None and not (metrics := _has_metrics_of(checkpoint, into)):
         notes.append("metrics were not loaded: those of the model have no variables before their first batch")
     with _holding(into, optimizer):
         report = restore(
@@ -234,7 +237,7 @@ def load(
             weights_only=weights_only,
             optimizer=optimizer is not False,
             slots=slots,
-            metrics=not unbuilt(into) if metrics is None else metrics,
+            metrics=metrics,
             include=tuple(include),
             exclude=tuple(exclude),
             strict=strict,
@@ -278,6 +281,12 @@ def _open(path: Path, mapped: bool | None) -> tuple[Checkpoint, list[str]]:
         return open_checkpoint(find_checkpoint(path), mapped=mapped), []
     note = f"a save did not come to its end: the complete checkpoint was found in {hidden.path}"
     return open_checkpoint(hidden.path, mapped=mapped), [note]
+
+
+def _has_metrics_of(checkpoint: Checkpoint, model: keras.Model) -> bool:
+    """Tell whether the model has the stored metrics' variables, or will never get others."""
+    stored = {name for name in checkpoint.names if name.startswith("metrics/")}
+    return not unbuilt(model) or stored <= {item.name for item in metric_variables(model)}
 
 
 @contextmanager

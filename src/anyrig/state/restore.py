@@ -156,19 +156,23 @@ def _plan(model: keras.Model, stored: Sequence[Spec], choice: Choice, checkpoint
     named = model_variables(model, layers)
     states = [state for placed in own_ways(layers) if not _left_out(state := LayerState(placed), choice)]
     used = optimizers(model, layers) if "optimizer" in choice.groups else {}
-    ignored = {spec.name: why for spec in stored if (why := choice.why_not(spec.name, spec.aliases))}
+    everything = plain_variables(named, own_ways(layers)) + _training_variables(model, layers, named, used, choice)
+    aliases: dict[str, list[str]] = {}  # of both sides: Keras's own names differ from process to process
+    for name, others in [(s.name, s.aliases) for s in stored] + [(v.name, v.aliases) for v in everything]:
+        aliases.setdefault(name, []).extend(others)
+    left_out = {name: why for name, others in aliases.items() if (why := choice.why_not(name, others))}
+    ignored = {spec.name: left_out[spec.name] for spec in stored if spec.name in left_out}
     asked = [spec for spec in stored if spec.name not in ignored]
-    everything = plain_variables(named, own_ways(layers))
-    everything += _training_variables(model, layers, named, used, asked, choice)
-    targets = [item for item in everything if not choice.why_not(item.name, item.aliases)]
+    targets = [item for item in everything if item.name not in left_out]
+    _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in targets})
     wanted = [_wanted(item) for item in targets]
     keys = [_own_keys(state, asked, {spec.name for spec in wanted}) for state in states]
     wanted += [spec for specs in keys for spec in specs.values()]
     choice.refuse_idle_patterns([*stored, *wanted, *map(_wanted, everything)])
 
-    left_out, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
+    no_scale, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
     excuses = excused(choice, asked, wanted, (_classes_in(checkpoint), optimizer_classes(used)))
-    ignored |= excuses.ignored | dict.fromkeys(sorted(left_out), "the model scales no loss")
+    ignored |= excuses.ignored | dict.fromkeys(sorted(no_scale), "the model scales no loss")
     started = excuses.started | dict.fromkeys(begun, "not stored: begins anew")
     asked = [spec for spec in asked if spec.name not in ignored]
     wanted = [spec for spec in wanted if spec.name not in started]
@@ -223,16 +227,13 @@ def _training_variables(
     layers: Sequence[PlacedLayer],
     named: Sequence[NamedVariable],
     used: Mapping[str, keras.optimizers.Optimizer],
-    asked: Sequence[Spec],
     choice: Choice,
 ) -> list[NamedVariable]:
     found: list[NamedVariable] = []
     for key, optimizer in used.items():
         found += optimizer_variables(optimizer, named, key)
     if "metrics" in choice.groups:
-        measured = metric_variables(model, layers)
-        _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in measured})
-        found += measured
+        found += metric_variables(model, layers)
     return found
 
 

@@ -1,0 +1,398 @@
+"""`anyrig.save` and `anyrig.load`: all types and names come back, pages are shared, parts and changes accounted for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+
+import anyrig
+from anyrig import checkpoints
+from anyrig.errors import AnyrigError, UsageError
+from anyrig.state.report import LoadReport
+from anyrig.state.values import to_array
+from anyrig.store.local import LocalFiles
+from tests.unit.state_models import state_of
+
+layers = keras.layers
+X, Y = np.ones((8, 16), "float32"), np.ones((8, 4), "float32")
+
+# (type, bits): not-a-number with a payload, negative zero and infinity among the floats.
+TYPES: dict[str, np.ndarray[Any, Any]] = {
+    "float32": np.array([0x7FC00001, 0x80000000, 0xFF800000, 5], np.uint32).view(np.float32),
+    "float64": np.array([np.nan, -0.0, np.inf, 1e300]),
+    "float16": np.array([np.nan, -0.0, np.inf, 6e-8], np.float16),
+    "bfloat16": np.array([0x7FC1, 0x8000, 0x7F80, 3], np.uint16).view(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.array([0x7F, 0x80, 0x7E, 1], np.uint8).view(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.array([0x7F, 0x80, 0x7C, 1], np.uint8).view(ml_dtypes.float8_e5m2),
+    "bool": np.array([True, False, True, True]),
+    "int8": np.array([-128, 127, 0, 1], np.int8),
+    "uint8": np.array([255, 0, 1, 2], np.uint8),
+    "int16": np.array([-(2**15), 2**15 - 1, 0, 1], np.int16),
+    "int64": np.array([-(2**63), 2**63 - 1, 0, 1]),
+    "uint64": np.array([2**64 - 1, 0, 1, 2], np.uint64),
+    "complex64": np.array([np.nan, 1j, np.inf - 2j, 0], np.complex64),
+}
+SHAPES: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = {
+    "whole pages": lambda four: np.tile(four, (64, 32)),
+    "odd": lambda four: np.tile(four, 5)[:17],
+    "scalar": lambda four: four[:1].reshape(()),
+    "no elements": lambda four: four[:0].reshape((0, 3)),
+}
+KEYS = ["plain", "with space", "with/slash", "Übergröße 😀", "100%", "n" * 1000]
+
+
+class Holds(layers.Layer):
+    """A layer that holds given values under given keys."""
+
+    def __init__(self, values: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.held = {
+            key: keras.Variable(np.zeros_like(value), dtype=value.dtype.name, trainable=False)
+            for key, value in values.items()
+        }
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+def holding(values: dict[str, Any]) -> tuple[keras.Model, dict[str, keras.Variable]]:
+    layer = Holds(values, name="holds")
+    return keras.Sequential([keras.Input((4,)), layer]), layer.held
+
+
+def file_of(variable: keras.Variable) -> str | None:
+    """Return the file whose mapped pages hold the value of a variable, from the process's own table of maps."""
+    address = to_array(variable).ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(part, 16) for part in line.split()[0].split("-"))
+        if first <= address < last:
+            name = line.split(maxsplit=5)[-1].strip()
+            return name if name.startswith("/") else None
+    return None
+
+
+def test_B164_B165_B167_every_type_shape_and_name_comes_back_to_the_bit_and_large_ones_share_pages(
+    tmp_path: Path,
+) -> None:
+    values = {f"{kind} {shape}": form(four) for kind, four in TYPES.items() for shape, form in SHAPES.items()}
+    values |= {key: np.float32(index).reshape(1) for index, key in enumerate(KEYS)}
+    model, held = holding(values)
+    for key, variable in held.items():
+        variable.value.assign(values[key])
+    anyrig.save(tmp_path / "c", model)
+    for mmap in (True, False):
+        other, again = holding(values)
+        report = anyrig.load(tmp_path / "c", into=other, mmap=mmap)
+        assert set(report.restored.values()) == {"model-00001-of-00001.safetensors"}
+        for key, variable in again.items():
+            assert to_array(variable).dtype == values[key].dtype
+            assert to_array(variable).tobytes() == values[key].tobytes(), key
+        shared = {key for key, variable in again.items() if file_of(variable) is not None}
+        assert shared >= ({key for key in values if "pages" in key} if mmap else set())
+        assert mmap or not shared
+
+
+def test_an_empty_model(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Flatten()])
+    anyrig.save(tmp_path / "c", model)
+    assert anyrig.load(tmp_path / "c", into=model).tensors == ()
+
+
+def test_text_is_refused_when_it_is_saved(tmp_path: Path) -> None:
+    model, held = holding({"a": np.zeros(1, np.float32)})
+    held["a"]._value = np.array(["text"])
+    with pytest.raises(UsageError, match="type") as caught:
+        anyrig.save(tmp_path / "c", model)
+    assert caught.value.code == "ANY-STORE-001"
+    assert os.listdir(tmp_path) == []
+
+
+def build(optimizer: Any = None, *, body: int = 32, frozen: bool = False, policy: str = "float32") -> keras.Model:
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = keras.Sequential(
+            [keras.Input((16,)), layers.Dense(body, name="body"), layers.Dense(4, name="head", use_bias=False)]
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.layers[0].trainable = not frozen
+    model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
+    return model
+
+
+def trained(path: Path, *given: Any, **more: Any) -> keras.Model:
+    model = build(*given, **more)
+    model.train_on_batch(X, Y)
+    anyrig.save(path, model, progress={"step": 1, "note": "one"})
+    return model
+
+
+def difference(code: str, path: Path, model: keras.Model, **settings: Any) -> str:
+    """Return the message of a load that is refused, and changes nothing."""
+    model.optimizer.build(model.trainable_variables)
+    before = state_of(model)
+    with pytest.raises(AnyrigError) as caught:
+        anyrig.load(path, into=model, **settings)
+    assert caught.value.code == code
+    assert state_of(model) == before
+    return str(caught.value)
+
+
+def test_training_goes_on_alike_and_the_file_keeps_its_bytes(tmp_path: Path) -> None:
+    model, other = trained(tmp_path / "c", body=256), build(body=256)
+    files = {path: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    report = anyrig.load(tmp_path / "c", into=other)
+    kernels = [other.layers[0].kernel, other.optimizer._momentums[0], other.optimizer._velocities[2]]
+    assert [Path(str(file_of(kernel))).parent for kernel in kernels] == [tmp_path / "c"] * 3
+    assert (report.step, report.progress["note"], report.verified) == (1, "one", "full")
+    for each in (model, other):
+        each.train_on_batch(X, Y)
+        each.optimizer._momentums[0].value.assign_add(np.ones((16, 256), "float32"))
+    metrics = {name for name in state_of(model) if name.startswith("metrics/")}
+    assert {name: value for name, value in state_of(other).items() if name not in metrics} == {
+        name: value for name, value in state_of(model).items() if name not in metrics
+    }
+    assert [file_of(kernel) for kernel in kernels] == [None] * 3
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_damage_is_found_before_anything_is_changed(tmp_path: Path) -> None:
+    trained(tmp_path / "c")
+    path = tmp_path / "c" / "optimizer-00001-of-00001.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(content)
+    assert "is damaged" in difference("ANY-LOAD-008", tmp_path / "c", build())
+    assert anyrig.load(tmp_path / "c", into=build(), weights_only=True).verified == "full"
+    assert anyrig.load(tmp_path / "c", into=build(), verify="off").verified == "off"
+
+
+def test_parts_by_pattern_name_and_alias(tmp_path: Path) -> None:
+    model = trained(tmp_path / "c")
+    other = build()
+    before = state_of(other)
+    report = anyrig.load(tmp_path / "c", into=other, include=["model/head/*"])
+    assert list(report.restored) == ["model/head/kernel"]
+    assert report.ignored["model/body/kernel"] == "not included"
+    after = state_of(other)
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed == {"model/head/kernel"}
+    assert after["model/head/kernel"] == state_of(model)["model/head/kernel"]
+    for pattern in ("*/body/kernel", model.layers[0].kernel.path):  # the latter is Keras's own name, an alias
+        assert list(anyrig.load(tmp_path / "c", into=other, include=[pattern]).restored) == ["model/body/kernel"]
+    report = anyrig.load(tmp_path / "c", into=build(), exclude=["*head*"], optimizer=False, metrics=False)
+    assert list(report.restored) == ["model/body/kernel", "model/body/bias"]
+    assert "fits the pattern 'modle/*'" in difference("ANY-STATE-015", tmp_path / "c", build(), include=["modle/*"])
+
+
+def test_what_is_on_one_side_only_needs_strict_false_and_shapes_agree_all_the_same(tmp_path: Path) -> None:
+    trained(tmp_path / "c")
+    other = keras.Sequential([keras.Input((16,)), layers.Dense(32, name="body"), layers.Dense(4, name="new")])
+    other.compile("adam", "mse")
+    assert "stored  model/head/kernel" in difference("ANY-STATE-005", tmp_path / "c", other, optimizer=False)
+    report = anyrig.load(tmp_path / "c", into=other, optimizer=False, strict=False)
+    assert report.ignored["model/head/kernel"] == "the model has no such variable"
+    assert report.started == {"model/new/kernel": "not stored", "model/new/bias": "not stored"}
+    assert "[16, 32]" in difference("ANY-STATE-005", tmp_path / "c", build(body=8), optimizer=False, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded"), [("float32", "bfloat16"), ("bfloat16", "float32"), ("float32", "float64")]
+)
+def test_B166_B171_other_floats_need_a_word_and_bring_the_optimizer_along(
+    tmp_path: Path, saved: str, loaded: str
+) -> None:
+    model = trained(tmp_path / "c", policy=saved)
+    message = difference("ANY-STATE-005", tmp_path / "c", build(policy=loaded))
+    assert f'cast=True, or cast={{"PATTERN": "{loaded}"}}' in message
+    for cast in (True, {"model/*": loaded, "optimizer/*": loaded}):
+        other = build(policy=loaded)
+        report = anyrig.load(tmp_path / "c", into=other, cast=cast)
+        assert set(report.cast.values()) == {(saved, loaded)}
+        assert {"model/body/kernel", "optimizer/main/body/kernel/velocity"} < set(report.cast)
+        assert "iterations" not in str(report.cast)
+        for mine, theirs in zip(model.variables, other.variables, strict=True):
+            assert np.array_equal(to_array(mine).astype(to_array(theirs).dtype), to_array(theirs))
+
+
+def test_casts_that_lose_more_than_rounding_are_refused(tmp_path: Path) -> None:
+    model, held = holding({"f": np.zeros(2, np.float32), "i": np.zeros(2, np.int32)})
+    held["f"].assign([1e6, np.inf])
+    held["i"].assign([1, 300])
+    anyrig.save(tmp_path / "c", model)
+    small, kept = holding({"f": np.zeros(2, np.float16), "i": np.zeros(2, np.int8)})
+    for cast, code in (
+        (True, "ANY-STATE-005"),  # integers are never converted by a word for all
+        ({"*/i": "int16"}, "ANY-STATE-005"),
+        ({"*/f": "float16", "*/i": "int8"}, "ANY-STATE-016"),
+    ):
+        with pytest.raises(AnyrigError) as caught:
+            anyrig.load(tmp_path / "c", into=small, cast=cast)
+        assert caught.value.code == code
+        assert not to_array(kept["f"]).any()
+    held["f"].assign([1e3, np.inf])
+    held["i"].assign([-128, 127])
+    anyrig.save(tmp_path / "c", model)
+    anyrig.load(tmp_path / "c", into=small, cast={"*/f": "float16", "*/i": "int8"})
+    assert (to_array(kept["f"]).tolist(), to_array(kept["i"]).tolist()) == ([1000, np.inf], [-128, 127])
+
+
+def slots(report: LoadReport, name: str) -> str:
+    """Return what became of an optimizer's variable."""
+    name = f"optimizer/main/{name}"
+    where = {"kept": report.restored, "left": report.ignored, "own": report.started}
+    return "+".join(word for word, names in where.items() if name in names)
+
+
+def test_D_B061_B067_a_changed_optimizer_keeps_what_fits_when_asked(tmp_path: Path) -> None:
+    model = trained(tmp_path / "c", frozen=True)
+
+    def partly(other: keras.Model, refused: str = "ANY-STATE-005") -> LoadReport:
+        assert 'slots="partial"' in difference(refused, tmp_path / "c", other)
+        return anyrig.load(tmp_path / "c", into=other, slots="partial")
+
+    report = partly(unfrozen := build())
+    assert [slots(report, name) for name in ("iterations", "head/kernel/velocity", "body/kernel/velocity")] == [
+        *("kept", "kept", "own"),
+    ]
+    assert (
+        state_of(unfrozen)["optimizer/main/head/kernel/momentum"]
+        == (state_of(model)["optimizer/main/head/kernel/momentum"])
+    )
+    unfrozen.train_on_batch(X, Y)
+
+    report = partly(build(keras.optimizers.Adam(amsgrad=True), frozen=True))
+    assert [slots(report, name) for name in ("head/kernel/velocity", "head/kernel/velocity_hat")] == ["kept", "own"]
+
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    report = partly(build(keras.optimizers.Adam(schedule), frozen=True))
+    assert [slots(report, name) for name in ("iterations", "learning_rate")] == ["kept", "left"]
+    assert "not loaded (the model has no such variable): optimizer/main/learning_rate" in str(report)
+
+    changed = build(keras.optimizers.SGD(0.5, momentum=0.9), frozen=True)
+    report = partly(changed, "ANY-STATE-017")
+    assert [slots(report, name) for name in ("iterations", "learning_rate", "head/kernel/momentum")] == ["left+own"] * 3
+    assert float(changed.optimizer.learning_rate) == 0.5
+    assert np.array_equal(changed.layers[1].kernel, model.layers[1].kernel)
+
+    anyrig.load(tmp_path / "c", into=build(keras.optimizers.AdamW(), frozen=True))  # the same slots, the same meaning
+    with pytest.raises(UsageError, match="expected strict or partial"):
+        anyrig.load(tmp_path / "c", into=changed, slots="some")
+
+
+def test_an_optimizer_that_the_model_does_not_hold(tmp_path: Path) -> None:
+    def made() -> tuple[keras.Model, keras.optimizers.Optimizer]:
+        return keras.Sequential([keras.Input((16,)), layers.Dense(4)]), keras.optimizers.Adam(0.1)
+
+    model, optimizer = made()
+    optimizer.build(model.trainable_variables)
+    optimizer.apply([np.ones((16, 4), "float32"), np.ones(4, "float32")])
+    anyrig.save(tmp_path / "c", model, optimizer=optimizer)
+    other, again = made()
+    report = anyrig.load(tmp_path / "c", into=other, optimizer=again)
+    assert report.step == 1 == int(again.iterations)
+    assert np.array_equal(again._momentums[0], optimizer._momentums[0])
+    assert vars(other).get("optimizer") is None
+    assert anyrig.digest(tmp_path / "c") != anyrig.digest(other), "the optimizer is not the model's"
+
+
+def test_saving_again_replaces_and_digests_agree(tmp_path: Path) -> None:
+    model = trained(tmp_path / "c")
+    anyrig.load(tmp_path / "c", into=model)
+    model.train_on_batch(X, Y)  # it was mapped until now
+    assert anyrig.save(tmp_path / "c", model).wait() == tmp_path / "c"
+    assert anyrig.digest(tmp_path / "c") == anyrig.digest(model)
+    assert os.listdir(tmp_path) == ["c"]
+    for bad in ("step-000000007", ".step-000000002.removed-00000000"):
+        with pytest.raises(UsageError, match="cannot hold step 2"):
+            anyrig.save(tmp_path / bad, model)
+    (tmp_path / "c" / "manifest.json").unlink()
+    with pytest.raises(UsageError, match="not a checkpoint") as caught:
+        anyrig.save(tmp_path / "c", model)
+    assert caught.value.code == "ANY-STORE-019"
+
+
+class Dies(LocalFiles):
+    """Raises KeyboardInterrupt at the n-th effect, and at every later one, as a killed process has none."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name not in ("left", "close"):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return super().__getattribute__(name)
+
+
+def test_F_killed_at_any_effect_one_complete_checkpoint_is_found_and_the_next_save_clears_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = holding({"a": np.zeros(3, np.float32)})
+    other, again = holding({"a": np.zeros(3, np.float32)})
+    hidden = 0
+    for at in range(100):
+        target = tmp_path / str(at)
+        model.layers[0].held["a"].assign([1, 1, 1])
+        anyrig.save(target, model)
+        model.layers[0].held["a"].assign([2, 2, 2])
+        dying = Dies(at)
+        monkeypatch.setattr(checkpoints, "_write", partial(_real_write, files=dying))
+        try:
+            anyrig.save(target, model)
+        except KeyboardInterrupt:
+            report = anyrig.load(target, into=other)
+            assert to_array(again["a"]).tolist() in ([1, 1, 1], [2, 2, 2])
+            hidden += any("did not come to its end" in note for note in report.notes)
+        monkeypatch.undo()
+        anyrig.save(target, model)
+        anyrig.load(target, into=other)
+        assert to_array(again["a"]).tolist() == [2, 2, 2]
+        assert not (tmp_path / f".{at}.saving").exists()
+        if dying.left >= 0:
+            break
+    assert at > 15
+    assert hidden
+
+
+_real_write = checkpoints._write
+
+
+def test_a_save_in_the_background_raises_where_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build()
+    good = anyrig.save(tmp_path / "good", model, wait=False)
+    (tmp_path / "file").write_text("")
+    bad = anyrig.save(tmp_path / "file" / "c", model, wait=False)  # waits for the first one
+    assert good.done
+    with pytest.raises((AnyrigError, OSError)):
+        bad.wait()
+    with pytest.raises((AnyrigError, OSError)):
+        bad.wait()
+    assert anyrig.save(tmp_path / "good", model).done, "it is raised once where it was waited for"
+    bad = anyrig.save(tmp_path / "file" / "c", model, wait=False)
+    with pytest.raises((AnyrigError, OSError)):
+        anyrig.save(tmp_path / "good", model)
+    assert good.wait() == tmp_path / "good"
+
+
+def test_other_versions_stand_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build()
+    monkeypatch.setattr(checkpoints, "environment", lambda: {"keras": "2.15.0", "tensorflow": None})
+    anyrig.save(tmp_path / "c", model)
+    report = anyrig.load(tmp_path / "c", into=model)
+    assert report.notes == (f"made with keras 2.15.0, loaded with {keras.__version__}",)
