@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from s3fs import S3FileSystem
 
 from anyrig.store.commit import committed_steps
 from anyrig.store.read import open_checkpoint, verify_checkpoint
@@ -90,6 +92,24 @@ def test_B157_the_server_is_killed_in_the_middle_of_an_upload(server: S3Server, 
     assert verify_checkpoint(fetched) == []
     assert same_files(fetched.path, first.checkpoints / "step-000000020")
     assert committed_steps(other.checkpoints) == [20]
+
+
+def test_B157_a_large_file_goes_up_in_parts(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda size, chunksize=None: 5 * 2**20)  # the least of S3
+    plain, calls = S3FileSystem._call_s3, []
+
+    def call(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
+        calls.append(method)
+        return plain(self, method, *arguments, **options)
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", call)
+    first = machine(tmp_path, "first")
+    first.arrive()
+    write_checkpoint(first.checkpoints, 10, state(10, 24), progress={})
+    assert first.settle() == []
+    remote = server.bucket / "runs/cats/checkpoints/step-000000010"
+    assert same_files(remote, first.checkpoints / "step-000000010")
+    assert calls.count("upload_part") == 2 * 3
 
 
 RESUMED = """

@@ -383,6 +383,7 @@ def test_what_a_url_means(given: str, url: str, step: int | None) -> None:
 
 def test_urls_are_told_from_paths_and_shown_without_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert is_url("memory://a")
+    assert is_url("simplecache::s3://bucket/a")
     assert not any(is_url(path) for path in ("runs/cats", "C:\\runs", "c://runs", Path("s3:/x")))
     assert cleaned("https://me:pw@host/x?sig=abc&b=1 token: xyz") == "https://***@host/x?sig=***&b=1 token: ***"
     monkeypatch.setenv("ANYRIG_SPOOL", str(tmp_path))

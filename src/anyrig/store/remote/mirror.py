@@ -9,6 +9,7 @@ while training: the steps wait. Somebody else's steps at the URL are one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from anyrig.errors import AnyrigError
@@ -16,7 +17,7 @@ from anyrig.store.background import Background
 from anyrig.store.commit import Rejected, set_aside
 from anyrig.store.pins import pins
 from anyrig.store.read import Checkpoint, verify_checkpoint
-from anyrig.store.remote.lease import InUse, Lease
+from anyrig.store.remote.lease import LEASE, InUse, Lease
 from anyrig.store.remote.listing import CHECKPOINTS, Listing, RemoteStep, Shelf
 from anyrig.store.remote.objects import Objects, Unreachable
 from anyrig.store.remote.spool import RECORD, Kept, kept_in, read_known, write_known
@@ -118,7 +119,9 @@ class Mirror:
         ]
 
     def close(self) -> None:
-        """Give the lease back, whatever happened; to be called last."""
+        """Let an upload that is going on end, and give the lease back, whatever happened; to be called last."""
+        with suppress(AnyrigError):
+            self._background.wait()
         self._lease.give_back()
 
     def waiting_now(self) -> list[Kept]:
@@ -260,7 +263,7 @@ class Mirror:
 
     def _fetch_files(self) -> None:
         for name in self.objects.all():
-            if "/" not in name and name != "lease.json" and not name.startswith("."):
+            if "/" not in name and name not in (LEASE, RECORD) and not name.startswith("."):
                 new = self.run / f".{name}.new"
                 self.objects.get(name, new)
                 new.replace(self.run / name)

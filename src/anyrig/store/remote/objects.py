@@ -197,7 +197,8 @@ class Objects:
 def _connect(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for `url` and the path in it; listings are never cached."""
     protocol = url.partition("://")[0].lower()
-    options: dict[str, Any] = {"use_listings_cache": False}
+    # A new instance, so that endpoint and credentials are those of now.
+    options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     if protocol in _S3:  # `Objects` has its own retries; two sorts of them would multiply
         known = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
         options["config_kwargs"] = {"retries": {"max_attempts": 1}, "connect_timeout": 10, **known}

@@ -15,7 +15,7 @@ from anyrig.store.layout import step_of
 
 SPOOL_VARIABLE = "ANYRIG_SPOOL"
 
-_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://", re.IGNORECASE)  # two letters at least: C:// is a Windows drive
+_SCHEME = re.compile(r"([a-z0-9+.\-]+::)*[a-z][a-z0-9+.\-]+://", re.IGNORECASE)  # C:// is a Windows drive
 _USER = re.compile(r"://[^/\s]*@")
 _SECRET = re.compile(
     r"\b([\w\-]*(?:token|secret|passw(?:or)?d|signature|credential|api_?key|access_?key|sig)[\w\-]*)"
