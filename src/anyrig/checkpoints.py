@@ -38,7 +38,7 @@ from anyrig.store.lock import RunLock
 from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint, open_checkpoint
-from anyrig.store.write import drained, write_checkpoint
+from anyrig.store.write import drained, errors_named, write_checkpoint
 
 _Path = str | os.PathLike[str]
 
@@ -124,9 +124,10 @@ def _write(
     files: LocalFiles = LOCAL,
 ) -> Checkpoint:
     work = _work_folder(target)
-    make_folders(files, work)
+    with errors_named(target, step):
+        make_folders(files, work)
     try:
-        with RunLock(work):
+        with RunLock(work), errors_named(target, step):
             _finish_former(target, work, files)
             new = write_checkpoint(
                 work,
@@ -140,7 +141,8 @@ def _write(
                 files=files,
             )
             _put_in_place(new, target, files)
-            _clear(work, files)
+            with suppress(OSError):  # it is committed; the next save clears away what is left
+                _clear(work, files)
     finally:
         with suppress(OSError):  # it is not empty: something is to be finished, or another save is there already
             files.remove_folder(work)

@@ -1,5 +1,7 @@
 """The program of test_training_kill.py: trains, is killed at random moments and goes on; TensorFlow is imported once.
 
+And `anyrig.save` over an existing checkpoint, killed and failed at every call: what it writes, without a model.
+
 The parent has TensorFlow imported but never used, so it can fork; each child trains until it is killed. Each attempt
 goes on with the same run directory. At the end an undisturbed run says what the state of each step is. Prints JSON.
 
@@ -8,6 +10,7 @@ goes on with the same run directory. At the end an undisturbed run says what the
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -22,10 +25,16 @@ import keras
 import numpy as np
 
 import anyrig
+import anyrig.checkpoints as checkpoints
 import anyrig.train.fitting
 import anyrig.train.rig
+from anyrig.errors import AnyrigError
+from anyrig.state.capture import Captured
 from anyrig.store.commit import committed_steps, newest_sound, sweep_partials
+from anyrig.store.local import LOCAL
 from anyrig.store.read import open_checkpoint, verify_checkpoint
+from anyrig.store.tensors import StoredTensor
+from anyrig.testing.faults import Fault, Faults, fail, halfway, in_child, kill, walk
 from anyrig.train.run import Run
 
 ROWS, BATCH = 64, 8
@@ -97,7 +106,53 @@ def look(folder: Path) -> tuple[int, str, bool]:
     return found.step, found.state_digest, any(name.startswith(".step") for name in os.listdir(root))
 
 
+def save_over(path: Path, value: int, faults: Faults) -> None:
+    tensors = [StoredTensor(name="model/kernel", array=np.full((4, 8), value, np.float32))]
+    captured = Captured(tensors, {"model.json": b"{}"}, {"a/v.txt": b"x"})
+    with faults.on(LOCAL):
+        checkpoints._write(path, value, captured, {}, {}, 2**30)
+
+
+def killed_save(path: Path, faults: Faults) -> None:
+    ended = in_child(lambda: save_over(path, 2, faults))
+    assert ended == (-signal.SIGKILL if faults.hits else 0)
+
+
+def failed_save(path: Path, faults: Faults) -> None:
+    try:
+        save_over(path, 2, faults)
+    except AnyrigError:
+        return
+    assert open_checkpoint(path).step == 2, "what returned is there"
+
+
+def own_loop(
+    folder: Path, attempt: Callable[[Path, Faults], None], fault: Fault, kinds: set[str] | None = None
+) -> dict[str, int]:
+    """Break `anyrig.save` of step 2 over step 1 at every call; return how often the old and the new one was found."""
+    found: Counter[str] = Counter()
+    for at, faults in enumerate(walk(fault, kinds=kinds)):
+        path = folder / f"{at}" / "checkpoint"
+        path.parent.mkdir(parents=True)
+        save_over(path, 1, Faults(fault, kinds=()))
+        attempt(path, faults)
+        opened, _ = checkpoints._open(path, None)
+        assert verify_checkpoint(opened) == []
+        assert opened.tensor("model/kernel").tobytes() == np.full((4, 8), opened.step, np.float32).tobytes()
+        if faults.hits:
+            found[{1: "as before", 2: "as after"}[opened.step]] += 1
+        save_over(path, 3, Faults(fault, kinds=()))
+        assert os.listdir(path.parent) == ["checkpoint"]
+        assert open_checkpoint(path).step == 3
+    return dict(found)
+
+
 def main(folder: Path, kills: int, seed: int) -> None:
+    own = {
+        "kill -9 before each call": own_loop(folder / "kill", killed_save, kill),
+        "kill -9 in the middle of each write": own_loop(folder / "half", killed_save, halfway(kill), {"write"}),
+        "EIO at each call": own_loop(folder / "fail", failed_save, fail(errno.EIO)),
+    }
     rng = random.Random(seed)
     killed, seen, found, last = folder / "killed", {}, Counter[str](), 0.0
 
@@ -120,7 +175,11 @@ def main(folder: Path, kills: int, seed: int) -> None:
     others = [step for step, state in seen.items() if whole[step] != state]
     left = sweep_partials(killed / "checkpoints")
     clean = all(name.startswith("step-") for name in os.listdir(killed / "checkpoints"))
-    print(json.dumps({"kills": kills, "steps": most, "different": others, "when": found, "clean": clean or left}))
+    print(
+        json.dumps(
+            {"own": own, "kills": kills, "steps": most, "different": others, "when": found, "clean": clean or left}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -21,4 +21,8 @@ def test_U04_U05_kill_at_random_moments_of_training(place: Path, seed: int, full
     assert found["steps"] >= kills / 2, "it went on between kills"
     assert found["different"] == [], "steps whose state is not that of a run that nobody disturbed"
     assert found["clean"] is True
+    for fault, outcomes in found.pop("own").items():
+        assert outcomes["as before"] > 2
+        tried, action = sum(outcomes.values()), "`anyrig.save` over a checkpoint"
+        measured("walks", action=action, fault=fault, tried=tried, outcomes=outcomes)
     measured("training", **found)

@@ -67,7 +67,7 @@ def write_checkpoint(
         max_shard_bytes=max_shard_bytes,
     )
     root = Path(checkpoints)
-    with _named_errors(root, step):
+    with errors_named(root, step):
         existing = _existing(root, step, files)
         same = existing is not None and existing.state_digest == state_digest_of(given, step)
         if existing is not None and same and (not replace or existing.progress == plan.progress):
@@ -90,7 +90,8 @@ def drained(tensors: list[StoredTensor]) -> Iterator[StoredTensor]:
 
 
 @contextmanager
-def _named_errors(root: Path, step: int) -> Iterator[None]:
+def errors_named(root: Path, step: int) -> Iterator[None]:
+    """Turn what the file system raises inside the block into ANY-STORE-007."""
     try:
         yield
     except OSError as error:
