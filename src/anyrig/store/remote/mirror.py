@@ -14,14 +14,14 @@ from pathlib import Path
 
 from anyrig.errors import AnyrigError
 from anyrig.store.background import Background
-from anyrig.store.commit import Rejected, set_aside
 from anyrig.store.pins import pins
-from anyrig.store.read import Checkpoint, verify_checkpoint
-from anyrig.store.remote.lease import LEASE, InUse, Lease
-from anyrig.store.remote.listing import CHECKPOINTS, Listing, RemoteStep, Shelf
+from anyrig.store.read import Checkpoint
+from anyrig.store.remote.arrival import bring_newest, foreign_in, two_ways
+from anyrig.store.remote.lease import InUse, Lease
+from anyrig.store.remote.listing import CHECKPOINTS, Listing, Shelf
 from anyrig.store.remote.objects import Objects, Unreachable
 from anyrig.store.remote.spool import RECORD, Kept, kept_in, read_known, write_known
-from anyrig.store.remote.transfer import Damaged, fetch, remove, upload
+from anyrig.store.remote.transfer import remove, upload
 
 Choose = Callable[[Sequence[Checkpoint], Collection[int]], Collection[int]]
 """From all committed steps and the pinned ones to the steps that retention lets go."""
@@ -78,8 +78,7 @@ class Mirror:
                 raise
             self.problem = away
             return [f"{away.message} Going on from step {kept[0].step} in {self.run}"]
-        messages = self._settle_lines(listing)
-        messages += self._fetch_newest(listing)
+        messages = bring_newest(self.objects, self.run, self._known, listing)
         self._remember({step.checksum for step in listing.steps})
         return messages
 
@@ -111,11 +110,11 @@ class Mirror:
             self._lease.give_back()
         if not waiting:
             return [] if self.problem is None else [f"{self.problem.message} All checkpoints are uploaded"]
-        why = f" ({self.problem.message})" if self.problem else ""
+        url, why = self.objects.url, f"\n  why: {self.problem.message}" if self.problem else ""
         steps = ", ".join(str(kept.step) for kept in waiting[:5]) + (" ..." if len(waiting) > 5 else "")
         return [
-            f"not uploaded to {self.objects.url} yet: {len(waiting)} checkpoints (step {steps}){why}; they are in "
-            f"{self.run}, and this uploads them: anyrig sync {self.objects.url}"
+            f"not uploaded to {url} yet: {len(waiting)} checkpoints (step {steps}), which are in {self.run}; "
+            f"this uploads them: anyrig sync {url}{why}"
         ]
 
     def close(self) -> None:
@@ -151,10 +150,9 @@ class Mirror:
     def _look(self) -> Listing:
         """List what is at the URL, finding there only what this spool has seen or has itself."""
         listing = self._shelf.list()
-        own = self._known | {kept.checksum for kept in kept_in(self.checkpoints)}
-        foreign = [step for step in listing.steps if step.checksum not in own]
-        if foreign:
-            self._refuse_foreign(foreign)
+        kept = kept_in(self.checkpoints)
+        if foreign := foreign_in(listing, kept, self._known):
+            raise two_ways(self.objects, self.run, foreign, self.waiting())
         self._remember(self._known | {step.checksum for step in listing.steps})
         return listing
 
@@ -203,71 +201,3 @@ class Mirror:
         if frozenset(known) != self._known:
             self._known = frozenset(known)
             write_known(self.run, self.objects.url, self._known)
-
-    def _refuse_foreign(self, foreign: Sequence[RemoteStep]) -> None:
-        waiting = self.waiting()
-        raise InUse(
-            "ANY-REMOTE-008",
-            f"{self.objects.url} has step {foreign[-1].step}, which another machine has written, while "
-            f"{len(waiting)} steps (up to {waiting[0].step if waiting else 0}) in {self.run} are not there: these are "
-            "two ways on from one run.",
-            hint=f"to go on from the URL, move {self.run} away; to keep what is in it, train it into another URL",
-        )
-
-    def _settle_lines(self, listing: Listing) -> list[str]:
-        """Hide steps of the spool that are no longer part of the run at the URL."""
-        there = {step.checksum for step in listing.steps}
-        kept = kept_in(self.checkpoints)
-        newest = listing.newest.step if listing.newest else -1
-        known = [item for item in kept if item.checksum in self._known - there and item.step >= newest]
-        waiting = [item for item in kept if item.checksum not in self._known | there]
-        foreign = [
-            step for step in listing.steps if step.checksum not in self._known | {item.checksum for item in kept}
-        ]
-        messages = [self._hide(item, f"it was removed from {self.objects.url}") for item in known]
-        if waiting and foreign:
-            if waiting[0].step > newest:
-                self._refuse_foreign(foreign)
-            messages += [self._hide(item, f"{self.objects.url} has gone on without it") for item in waiting]
-        return messages
-
-    def _fetch_newest(self, listing: Listing) -> list[str]:
-        """Download the newest step that is sound, unless the spool has it or a newer one that waits."""
-        messages: list[str] = []
-        for step in reversed(listing.steps):
-            kept = kept_in(self.checkpoints)
-            if kept and kept[0].step > step.step:
-                return messages
-            same = next((item for item in kept if item.step == step.step), None)
-            damage = verify_checkpoint(same.checkpoint) if same else []
-            if same is not None and not damage:
-                return messages
-            if same is not None:
-                messages.append(self._hide(same, str(damage[0])))
-            try:
-                fetch(self.objects, step, self.checkpoints)
-            except Damaged as damaged:
-                messages.append(f"step {step.step} cannot be used: {damaged.message}")
-                continue
-            self._fetch_files()
-            return [*messages, f"fetched step {step.step} from {self.objects.url} into {self.run}"]
-        damaged_there = [f"{item.name}: {item.reason}" for item in listing.rejected]
-        if not kept_in(self.checkpoints) and (messages or damaged_there):
-            raise AnyrigError(
-                "ANY-REMOTE-005",
-                f"no checkpoint at {self.objects.url} is sound, and starting anew would throw the run away: "
-                + "; ".join([*messages, *damaged_there]),
-                hint="look at them with anyrig verify URL, or give another URL",
-            )
-        return messages
-
-    def _fetch_files(self) -> None:
-        for name in self.objects.all():
-            if "/" not in name and name not in (LEASE, RECORD) and not name.startswith("."):
-                new = self.run / f".{name}.new"
-                self.objects.get(name, new)
-                new.replace(self.run / name)
-
-    def _hide(self, kept: Kept, why: str) -> str:
-        set_aside(self.checkpoints, Rejected(kept.checkpoint.path.name, kept.step, why))
-        return f"step {kept.step} in {self.run} was set aside: {why}"
