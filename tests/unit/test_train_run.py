@@ -110,7 +110,9 @@ class Masks(keras.layers.Layer):
 
 def test_the_straight_run(straight: Path) -> None:
     assert steps(straight) == [3, 6, 9]
-    assert kinds(straight) == ["start", *["epoch", "save"] * 3, "end"]
+    told = kinds(straight)
+    assert [kind for kind in told if kind != "save"] == ["start", *["epoch"] * 3, "end"]
+    assert told.count("save") == 3  # each when it is on the disk, which may be after the next epoch
     progress = newest(straight).progress
     assert progress["position"] == {"step": 9, "epoch": 3, "batch": 0, "rows": 66}
     assert (progress["updates"], len(progress["history"]["val_mae"])) == (9, 3)
@@ -120,7 +122,7 @@ def test_more_epochs_carry_on_to_the_same_bytes(straight: Path, two_epochs: Path
     run = train(two_epochs)
     assert newest(two_epochs).state_digest == newest(straight).state_digest
     assert len(run.history["loss"]) == 3
-    assert kinds(two_epochs)[-4:] == ["resume", "epoch", "save", "end"]
+    assert kinds(two_epochs)[-5:] == ["resume", "load", "epoch", "save", "end"]
 
 
 def test_a_finished_run_has_nothing_left_to_train(straight: Path, capsys: pytest.CaptureFixture[str]) -> None:
