@@ -9,7 +9,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 # Two processes, each with whole files: importing TensorFlow and tracing use one core.
 IN_PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo test test-full tables bench-train bench-store lint help
+.PHONY: demo test test-full tables reliability bench-train bench-store lint help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -26,6 +26,9 @@ test-full: $(READY)  ## run the tests with the whole of every matrix
 
 tables: $(READY)  ## measure the tables of docs/ anew (hours); PARTS="go-on", or see tests/multi/zoo_tables.py
 	@$(BIN)/python tests/multi/zoo_tables.py $(PARTS)
+
+reliability: $(READY)  ## break everything at every call (half an hour) and write docs/reliability.md anew
+	@$(BIN)/python tests/crash/reliability.py $(PARTS)
 
 bench-train: $(READY)  ## rows per second against Keras's fit, side by side; some minutes
 	@$(BIN)/python bench/train.py
