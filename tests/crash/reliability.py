@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from anyrig.environment import environment  # noqa: E402
 from anyrig.sizes import size  # noqa: E402
+from tests.crash.actions import ACTIONS  # noqa: E402
 from tests.crash.conftest import COLLECTED  # noqa: E402
 
 MEASURED = ROOT / "docs" / "measured" / "reliability.json"
@@ -41,6 +42,8 @@ HEAD = """\
 3. **Damage is found before it is used.** Every byte is under a checksum. A run falls back to the step before and says
    why; a load is refused with the file and the tensor named.
 4. **A save that failed is an error with a code**, in the training loop; never a warning, never silence.
+5. **One writer.** A second start in a run directory is refused with the first one's process id and host (ANY-LOCK-001);
+   the lock of a process that died is taken over, on the same machine at once.
 """
 
 LIMITS = """\
@@ -66,6 +69,7 @@ LIMITS = """\
 def page(stored: dict[str, Any]) -> str:
     """Return the page."""
     on, tables = stored["made_on"], stored["tables"]
+    walks = sorted(tables["walks"], key=_by_action)
     parts = [
         HEAD,
         f"Made with Python {on['python']} on {on['platform']}, {on['cpu']}. `make reliability` makes this page anew; "
@@ -77,9 +81,12 @@ def page(stored: dict[str, Any]) -> str:
         "Each action below is done once for every call that it makes to the file system, in a fresh run directory, "
         "and broken at that call. Kills are real (SIGKILL, in a process of its own). Afterwards everything "
         "that is committed is read back: it is as before the action, as after it, or, where an action has several "
-        "parts, in between; the next start leaves nothing else; and the newest step is the one that a run goes on "
-        "from. No other outcome was seen, and the tests fail at the first.\n",
-        _grid(["action", "broken by", "times", "what was there afterwards"], map(_walk, _sorted(tables["walks"]))),
+        "parts, in between (`as it should be`: these are one state). The next start leaves nothing else, and the "
+        "newest step is the one that a run goes on from. No other outcome was seen, and the tests fail at the first.\n",
+        _grid(
+            ["action", "broken by", "times", "what was there afterwards"],
+            map(_walk, walks),
+        ),
         "`power loss` is a model of a disk: what was not flushed is gone, names of files come either late or early. "
         "`each use of a name` is every open, listing, rename or removal that Python does below the run, also those of "
         "locks and readers.\n",
@@ -109,12 +116,21 @@ def _training(row: dict[str, Any]) -> str:
     )
 
 
+ORDER = [action.words for action in ACTIONS.values()]
+# What they are about is finished by the next start, so there is one state in which it leaves everything.
+ONE_STATE = {action.words for action in ACTIONS.values() if action.states[0] == action.states[-1]}
+
+
+def _by_action(row: dict[str, Any]) -> tuple[int, str]:
+    return ORDER.index(row["action"]) if row["action"] in ORDER else len(ORDER), row["fault"]
+
+
 def _walk(row: dict[str, Any]) -> list[str]:
     outcomes: Counter[str] = Counter()
     codes = set()
     for words, count in row["outcomes"].items():
         state, _, told = words.partition(", ")
-        outcomes[state] += count
+        outcomes["as it should be" if row["action"] in ONE_STATE else state] += count
         codes |= {told} - {"", "done"}
     found = ", ".join(f"{words} {count}" for words, count in sorted(outcomes.items()))
     return [row["action"], row["fault"], str(row["tried"]), found + (f" ({', '.join(sorted(codes))})" if codes else "")]

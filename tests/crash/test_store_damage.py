@@ -293,5 +293,6 @@ def test_ten_billion_elements_are_refused_without_memory_for_them(
         opened.tensors(["model/kernel"], verify="fast")
 
     assert in_child(load) == 1
-    where = f"ten billion elements, {'a sparse file of their size' if sparse else 'a small file'}"
+    file, how = "a sparse file of their size" if sparse else "a small file", "mapped" if mapped else "read"
+    where = f"ten billion elements in {file}, {how}"
     measured("damage", damage="lists too much", where=where, tried=1, found=1, load="refused")

@@ -80,5 +80,5 @@ def test_one_tensor_of_four_gib(large: Path, real: bool, measured: Measured) -> 
     assert real or data.stat().st_blocks * 512 < GIB
     assert found.tensor("model/large", slice(-3, None)).tolist() == [0, 0, 0]
     manifest = (found.path / "manifest.json").stat().st_size
-    what = "one tensor of 4 GiB" if real else "one tensor of 4 GiB, not written (a sparse file)"
+    what = "one tensor of 4 GiB" if real else "one tensor of 4 GiB as holes in a file"
     measured("sizes", what=what, count=1, bytes=array.nbytes, manifest=manifest, **seconds)

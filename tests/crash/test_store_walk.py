@@ -13,6 +13,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,15 @@ def test_B150_a_file_that_cannot_be_read_is_named_and_never_taken_for_none(
     assert code == errno.EIO or set(found) == {"as before, ANY-LOAD-012"}
     words = f"{errno.errorcode[code]} at each use of a name"
     measured("walks", action=action.words, fault=words, tried=found.total(), outcomes=dict(found))
+
+
+def test_B151_many_processes_load_one_checkpoint(place: Path) -> None:
+    action = ACTIONS["load"]
+    action.prepare(run := place / "run")
+    before = sorted(place.rglob("*"))
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda _: in_child(lambda: action.act(run)), range(24))) == [0] * 24
+    assert sorted(place.rglob("*")) == before
 
 
 def failed(
