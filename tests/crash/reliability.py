@@ -69,7 +69,7 @@ LIMITS = """\
 def page(stored: dict[str, Any]) -> str:
     """Return the page."""
     on, tables = stored["made_on"], stored["tables"]
-    walks = sorted(tables["walks"], key=_by_action)
+    walks = _merged(sorted(tables["walks"], key=_by_action))
     parts = [
         HEAD,
         f"Made with Python {on['python']} on {on['platform']}, {on['cpu']}. `make reliability` makes this page anew; "
@@ -123,6 +123,23 @@ ONE_STATE = {action.words for action in ACTIONS.values() if action.states[0] == 
 
 def _by_action(row: dict[str, Any]) -> tuple[int, str]:
     return ORDER.index(row["action"]) if row["action"] in ORDER else len(ORDER), row["fault"]
+
+
+def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put the rows of one action that differ only by the error into one."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        error, at, when = row["fault"].partition(" at each")
+        of_errors = bool(at) and not error.startswith("kill")
+        key = row["action"], f"any error{at}{when}" if of_errors else row["fault"]
+        empty = {"action": key[0], "errors": [], "fault": key[1], "tried": 0, "outcomes": Counter()}
+        total = found.setdefault(key, empty)
+        total["errors"] += [error] if of_errors else []
+        total["tried"] += row["tried"]
+        total["outcomes"].update(row["outcomes"])
+    for row in found.values():
+        row["fault"] = row["fault"].replace("any error", ", ".join(row["errors"]))
+    return list(found.values())
 
 
 def _walk(row: dict[str, Any]) -> list[str]:
