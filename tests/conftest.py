@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.seed is None:
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        config.option.seed = worker["seed"]
+    elif config.option.seed is None:
         config.option.seed = secrets.randbelow(2**31)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give the processes of pytest-xdist the seed that is printed."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -277,7 +277,9 @@ def other_versions(record: Mapping[str, Any]) -> list[str]:
 
 
 def _open(path: Path, mapped: bool | None) -> tuple[Checkpoint, list[str]]:
-    """Open what `path` means, wherever a save that was killed, or is going on, has left it."""
+    """Open what `path` means, wherever a save that was killed has left it; one of this process is waited for."""
+    for saving in [saving for saving in _newest if saving.path == Path(os.path.realpath(path))]:
+        saving.wait()
     hidden = None if os.path.lexists(path) else newest_committed(_work_folder(Path(os.path.realpath(path))))
     if hidden is None:
         return open_checkpoint(find_checkpoint(path), mapped=mapped), []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -369,6 +370,18 @@ def test_F_killed_at_any_effect_one_complete_checkpoint_is_found_and_the_next_sa
 
 
 _real_write = checkpoints._write
+
+
+def test_a_load_waits_for_the_save_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*given: Any, **named: Any) -> Any:
+        time.sleep(0.5)
+        return _real_write(*given, **named)
+
+    monkeypatch.setattr(checkpoints, "_write", slow)
+    model = build()
+    saving = anyrig.save(tmp_path / "slow", model, wait=False)
+    assert not saving.done
+    assert anyrig.load(tmp_path / "slow", model).restored
 
 
 def test_a_save_in_the_background_raises_where_it_is_waited_for(
