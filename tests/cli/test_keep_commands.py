@@ -28,7 +28,11 @@ def save(folder: Path, step: int, loss: float, keep: Keep | None = KEEP) -> None
         folder,
         step,
         [StoredTensor(name="model/a", array=np.zeros(step, np.float32))],
-        progress={"boundary": "epoch", "position": {"epoch": step // 10, "batch": 0}, "metrics": {"val_loss": loss}},
+        progress={
+            "boundary": "epoch",
+            "position": {"epoch": step // 10, "batch": 0},
+            "metrics": {"val_loss": loss, "quality": 1.0},
+        },
         record={"keep": asdict(keep)} if keep else {},
     )
 
@@ -90,6 +94,7 @@ def test_a_size_that_cannot_be_held_is_told(run: Path, anyrig: Command) -> None:
         (["--keep-last", "0"], "keep_last=0"),
         (["--monitor", "quality"], "whether a small or a large quality is better is not known"),
         (["--min-free", "some"], "min_free: expected"),
+        (["--monitor", "val_los"], "no checkpoint has a metric 'val_los'; there are quality, val_loss"),
     ],
 )
 def test_rules_that_make_no_sense_remove_nothing(run: Path, anyrig: Command, options: list[str], found: str) -> None:
@@ -114,7 +119,11 @@ def test_prune_of_older_runs_and_of_nothing(tmp_path: Path, anyrig: Command) -> 
     assert anyrig("prune", folder.parent).out == f"{folder}: no committed checkpoint yet\n"
     for step in range(1, 6):
         save(folder, step, 0.1, keep=None)
-    assert anyrig("prune", folder.parent).code == 0  # no rule is recorded: the default one
+    unknown = anyrig("prune", folder.parent, "--keep-best", 1, "--monitor", "val_loss")
+    assert unknown.code == 2
+    assert "does not say by which rules its checkpoints are kept; nothing was removed" in unknown.err
+    assert committed_steps(folder) == [1, 2, 3, 4, 5]
+    assert anyrig("prune", folder.parent, "--keep-last", 3).code == 0
     assert committed_steps(folder) == [3, 4, 5]
     refused = anyrig("prune", tmp_path)
     assert refused.code == 2
@@ -141,6 +150,20 @@ def test_a_pinned_checkpoint_stays_and_is_shown(run: Path, anyrig: Command) -> N
     assert anyrig("pin", run, 10, "--remove").out == "step 10 was not pinned\n"
     anyrig("prune", run)
     assert steps(run) == [30, 40]
+
+
+def test_a_checkpoint_that_the_end_changed_has_no_metric_and_is_never_the_best(run: Path, anyrig: Command) -> None:
+    folder = run / "checkpoints"
+    write_checkpoint(
+        folder,
+        50,
+        [StoredTensor(name="model/a", array=np.zeros(2, np.float32))],
+        progress={"boundary": "end", "changed_at_end": True, "metrics": {"val_loss": 0.1}},
+        record={"keep": asdict(KEEP)},
+    )
+    rows = json.loads(anyrig("ls", run, "--json").out)["checkpoints"]
+    assert [(row["step"], row["metrics"].get("val_loss")) for row in rows if row["best"]] == [(20, 0.3)]
+    assert (rows[-1]["step"], rows[-1]["metrics"]) == (50, {})
 
 
 def test_pins_that_cannot_be(run: Path, anyrig: Command) -> None:

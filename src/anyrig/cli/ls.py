@@ -123,7 +123,7 @@ def _run_row(folder: Path, run: Path) -> dict[str, Any]:
 
     committed, _ = _read(run / CHECKPOINTS)
     newest = (
-        _row(committed[-1], _written(committed[-1].path))
+        _row(committed[-1], _written(committed[-1].path)) | {"metrics": committed[-1].progress.get("metrics") or {}}
         if committed
         else {"step": None, "position": None, "metrics": {}}
     )
@@ -151,13 +151,15 @@ def _left_over(folder: Path) -> list[dict[str, Any]]:
 
 
 def _row(checkpoint: Checkpoint, written: float | None) -> dict[str, Any]:
+    from anyrig.train.keeping import known_of
+
     position = checkpoint.progress.get("position") or {}
     return {
         "step": checkpoint.step,
         "epoch": position.get("epoch"),
         "batch": position.get("batch"),
         "position": text.position(checkpoint.progress),
-        "metrics": checkpoint.progress.get("metrics") or {},
+        "metrics": dict(known_of(checkpoint).metrics),
         "bytes": sum(entry.size for entry in checkpoint.manifest.files),
         "written": written,
     }
@@ -166,10 +168,10 @@ def _row(checkpoint: Checkpoint, written: float | None) -> dict[str, Any]:
 def _marked(rows: list[dict[str, Any]], pinned: Mapping[int, str], committed: list[Checkpoint]) -> list[dict[str, Any]]:
     """Add to each row its marks: the newest, the best ones by the run's own rule, and pins with their names."""
     from anyrig.cli.runs import stored_rule
-    from anyrig.store.retain import StepInfo, best_of
+    from anyrig.store.retain import Keep, StepInfo, best_of
     from anyrig.train.keeping import known_of, metric_of
 
-    keep = stored_rule(committed[-1] if committed else None)
+    keep = stored_rule(committed[-1] if committed else None) or Keep()
     known = [known_of(checkpoint) for checkpoint in committed]
     best = best_of([StepInfo(item.step, metric_of(item.metrics, keep.monitor)) for item in known], keep)
     return [

@@ -17,6 +17,7 @@ from anyrig.sizes import size
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from anyrig.store.read import Checkpoint
     from anyrig.store.retain import Keep, Verdict
 
 
@@ -36,8 +37,8 @@ def command(run: str, dry_run: bool, as_json: bool, **given: Any) -> None:
     """Remove the checkpoints of a run that its rules let go.
 
     Of each checkpoint of RUN it says why it stays or goes. The rules are those that the run was last trained with (its
-    `checkpoint` settings); each option replaces one. The newest checkpoint and pinned ones always stay. Refused while
-    the run is being trained, but for --dry-run.
+    `checkpoint` settings); each option replaces one. Where none are stored, at least --keep-last has to be given. The
+    newest checkpoint and pinned ones always stay. Refused while the run is being trained, but for --dry-run.
     """
     from contextlib import ExitStack
 
@@ -62,10 +63,19 @@ def _rule(folder: Path, given: dict[str, Any]) -> Keep:
 
     from anyrig.store.commit import folders_with_steps
     from anyrig.store.read import Checkpoint
+    from anyrig.store.retain import Keep
     from anyrig.train.checkpoint import keep_rule
 
-    newest = next((found for found in folders_with_steps(folder) if isinstance(found, Checkpoint)), None)
-    settings = asdict(stored_rule(newest))
+    committed = [found for found in folders_with_steps(folder) if isinstance(found, Checkpoint)]
+    stored = stored_rule(committed[0] if committed else None)
+    if stored is None and committed and "keep_last" not in given:
+        raise UsageError(
+            "ANY-CLI-015",
+            f"{folder} does not say by which rules its checkpoints are kept; nothing was removed",
+            hint="say how many stay: --keep-last 3, with --keep-best 1 --monitor val_loss the best one, too",
+        )
+    _refuse_missing(given.get("monitor"), committed)
+    settings = asdict(stored or Keep())
     named = {name.removeprefix("keep_"): value for name, value in given.items()}
     if "monitor" in named:  # another metric: what is better is asked anew, and one of the best is kept at least
         settings |= {"mode": "auto", "best": settings["best"] or None}
@@ -75,6 +85,24 @@ def _rule(folder: Path, given: dict[str, Any]) -> Keep:
         return keep_rule(**(settings | named))
     except ValueError as error:
         raise UsageError("ANY-CLI-014", str(error), hint="see: anyrig prune --help") from error
+
+
+def _refuse_missing(monitor: str | None, committed: list[Checkpoint]) -> None:
+    """Raise if no checkpoint has the metric that is asked for: no best one would be seen, and all would go."""
+    from anyrig.train.keeping import known_of, metric_of
+
+    there = {name for found in committed for name, value in known_of(found).metrics.items() if value is not None}
+    if (
+        monitor is None
+        or not committed
+        or any(metric_of(known_of(found).metrics, monitor) is not None for found in committed)
+    ):
+        return
+    raise UsageError(
+        "ANY-CLI-014",
+        f"--monitor: no checkpoint has a metric {monitor!r}; there are {', '.join(sorted(there)) or 'none'}",
+        hint="give one of these",
+    )
 
 
 def _whole(value: str) -> int | str:

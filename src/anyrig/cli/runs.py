@@ -24,12 +24,12 @@ def checkpoints_of(path: str) -> tuple[Path, Path]:
     return (folder.parent if folder.name == CHECKPOINTS else folder), folder
 
 
-def stored_rule(newest: Checkpoint | None) -> Keep:
-    """Return the retention rule that the run was last trained with, as its newest checkpoint records it."""
+def stored_rule(newest: Checkpoint | None) -> Keep | None:
+    """Return the retention rule that the run was last trained with, as its newest checkpoint records it, if it does."""
     from dataclasses import fields
 
     from anyrig.store.retain import Keep
 
     stored = newest.record.get("keep") if newest is not None else None
     known = {field.name for field in fields(Keep)}
-    return Keep(**{name: value for name, value in stored.items() if name in known}) if stored else Keep()
+    return Keep(**{name: value for name, value in stored.items() if name in known}) if stored else None

@@ -155,10 +155,11 @@ def known_of(checkpoint: Checkpoint) -> Known:
     """Return what its manifest says of a checkpoint.
 
     Metrics are those of an epoch that was just over when it was saved. One saved in the middle of an epoch has none
-    that are fresh, nor has one that the end of the training changed (best weights restored, averages taken over).
+    that are fresh, nor has one that the end of the training changed (best weights restored, averages taken over). A
+    save that is no run's says by itself which metrics are its own.
     """
     progress = checkpoint.progress
-    fresh = progress.get("boundary") in ("epoch", "end") and not progress.get("changed_at_end")
+    fresh = progress.get("boundary", "epoch") in ("epoch", "end") and not progress.get("changed_at_end")
     metrics = progress.get("metrics") if fresh else None
     nbytes = sum(entry.size for entry in checkpoint.manifest.files)
     return Known(checkpoint.step, metrics if isinstance(metrics, dict) else {}, nbytes)
