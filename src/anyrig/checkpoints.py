@@ -8,6 +8,7 @@ complete, is in the hidden folder: a load looks there, too. So at every moment o
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -50,6 +51,10 @@ class Saving:
         self.path = path
         self._outcome: Future[Checkpoint] = Future()
 
+    def __repr__(self) -> str:
+        state = "being written" if not self.done else "failed" if self._outcome.exception() else "committed"
+        return f"<Saving {self.path}: {state}>"
+
     @property
     def done(self) -> bool:
         """Whether it has ended, well or not."""
@@ -88,7 +93,8 @@ def save(
     """Make the folder `path` a checkpoint of `model` as it is now: weights, seeds, optimizer, averages, metrics.
 
     `optimizer`: True stores the optimizers that the model holds (compiled ones are built if they are not yet), an
-    optimizer stores that one for a model which holds none, False stores none. `progress` is anything that JSON can
+    optimizer stores that one for a model which holds none, False stores none. True for a model that trains and holds
+    none is warned of. `progress` is anything that JSON can
     keep; its `step`, else the optimizer's count of updates, is the checkpoint's step. A checkpoint at `path` is
     replaced, and until the new one is on the disk the former one stays. With `wait=False` writing goes on in the
     background while training does; `wait()` of what is returned raises what went wrong, and so does the next save. The
@@ -100,6 +106,8 @@ def save(
     refuse_url(path)
     target = Path(os.path.realpath(os.path.expanduser(path)))
     told = decoded(encodable(progress or {}, "progress"))
+    if optimizer is True and model.trainable_variables and not held_optimizers(model):
+        warnings.warn(_NO_OPTIMIZER, stacklevel=2)
     with _holding(model, optimizer):
         captured = capture(model, optimizer=optimizer is not False)
         step = _step(model, told)
@@ -112,6 +120,12 @@ def save(
     if wait:
         saving.wait()
     return saving
+
+
+_NO_OPTIMIZER = (
+    "no optimizer is saved: the model holds none; give it: anyrig.save(path, model, optimizer=optimizer), or say "
+    "optimizer=False"
+)
 
 
 def _write(
@@ -207,6 +221,7 @@ def load(
     cast: bool | Mapping[str, str] = False,
     verify: Verify = "full",
     mmap: bool | None = None,
+    missing_ok: bool = False,
 ) -> LoadReport:
     """Put a checkpoint into a built model and return what was done; nothing is changed if anything is refused.
 
@@ -226,9 +241,15 @@ def load(
     `verify` compares checksums of what is loaded: "full", "fast" (a sample) or "off" (sizes only; on CPU pages are then
     read when they are first used, and the system begins to read them ahead). On CPU variables share the pages of the
     file until they are assigned anew, unless `mmap=False` or the file system is a network one: then data is read.
+
+    With `missing_ok=True` it is no error that nothing is at `path` yet: the model stays as it is, and the report has no
+    step and no progress. Whatever else is there has to be a checkpoint.
     """
     check_level(verify)
-    checkpoint, notes = _open(on_this_machine(path), mmap)
+    here = on_this_machine(path)
+    if missing_ok and _nothing_at(here):
+        return LoadReport(restored={}, source=str(here), notes=("nothing is there yet: the model is as it was",))
+    checkpoint, notes = _open(here, mmap)
     if metrics is None and not (metrics := _has_metrics_of(checkpoint, into)):
         notes.append("metrics were not loaded: those of the model have no variables before their first batch")
     with _holding(into, optimizer):
@@ -278,13 +299,34 @@ def other_versions(record: Mapping[str, Any]) -> list[str]:
 
 def _open(path: Path, mapped: bool | None) -> tuple[Checkpoint, list[str]]:
     """Open what `path` means, wherever a save that was killed has left it; one of this process is waited for."""
-    for saving in [saving for saving in _newest if saving.path == Path(os.path.realpath(path))]:
-        saving.wait()
+    _wait_for_save(path)
     hidden = None if os.path.lexists(path) else newest_committed(_work_folder(Path(os.path.realpath(path))))
     if hidden is None:
         return open_checkpoint(find_checkpoint(path), mapped=mapped), []
     note = f"a save did not come to its end: the complete checkpoint was found in {hidden.path}"
     return open_checkpoint(hidden.path, mapped=mapped), [note]
+
+
+def _wait_for_save(path: Path) -> None:
+    for saving in [saving for saving in _newest if saving.path == Path(os.path.realpath(path))]:
+        saving.wait()
+
+
+def _nothing_at(path: Path) -> bool:
+    """Tell whether there is nothing, or an empty folder, and no save that was killed between its two renames."""
+    _wait_for_save(path)
+    hidden = _work_folder(Path(os.path.realpath(path)))
+    # Looked at twice: a save of another process may put its checkpoint in place between the first look and the second.
+    return _is_empty(path) and newest_committed(hidden) is None and _is_empty(path)
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return not os.listdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:  # a file, or a folder that may not be read: opening it says so
+        return False
 
 
 def _has_metrics_of(checkpoint: Checkpoint, model: keras.Model) -> bool:

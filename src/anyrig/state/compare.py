@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from anyrig.errors import AnyrigError
 
 _SHOWN = 20
+_PATTERNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Spec:
         return f"{self.name}  {self.dtype or 'any type'} {list(self.shape) if self.shape is not None else 'any shape'}"
 
 
+ALLOW_OPTIMIZER = '--allow-changes optimizer, in Python allow_changes=["optimizer"]'
 _AS_SAVED = "build and compile the model as it was when saved"
 
 
@@ -42,14 +45,7 @@ def refuse_differences(stored: Sequence[Spec], wanted: Sequence[Spec], hints: It
         raise AnyrigError(
             "ANY-STATE-005",
             "the checkpoint does not fit the model; nothing was changed\n" + "\n".join(lines + more),
-            hint="; ".join(
-                [
-                    *_how_to_cast(differing),
-                    *_how_to_keep(pairs),
-                    *hints,
-                    "build and compile the model as it was when saved",
-                ]
-            ),
+            hint="; ".join([*_how_to_cast(differing), *_how_to_keep(pairs, stored, wanted), *hints, _AS_SAVED]),
         )
 
 
@@ -93,11 +89,44 @@ def _how_to_cast(differing: Iterable[tuple[Spec | None, Spec]]) -> list[str]:
     return [f"to convert on loading: {'cast=True, or ' if floats else ''}cast={{{each}}}"] if types else []
 
 
-def _how_to_keep(pairs: Iterable[tuple[Spec | None, Spec | None]]) -> list[str]:
-    """Say how to go on when nothing but the optimizer differs."""
-    groups = {_group(spec.name) for pair in pairs for spec in pair if spec is not None}
-    keep = 'to keep what fits of the optimizer: slots="partial" (in a run: --allow-changes optimizer)'
-    return [keep] if groups and groups <= {"optimizer", "ema"} else []
+def _how_to_keep(
+    pairs: Sequence[tuple[Spec | None, Spec | None]], stored: Sequence[Spec], wanted: Sequence[Spec]
+) -> list[str]:
+    """Say with which settings of `anyrig.load` that which fits is loaded all the same."""
+    by_group: dict[str, list[tuple[Spec | None, Spec | None]]] = {}
+    for pair in pairs:
+        by_group.setdefault(_group(next(spec.name for spec in pair if spec is not None)), []).append(pair)
+    held = any(_group(spec.name) == "optimizer" for spec in stored)
+    wants = any(_group(spec.name) == "optimizer" for spec in wanted)
+    if by_group.keys() <= {"optimizer", "ema"} and held and wants:
+        return [f'to keep what fits of the optimizer: slots="partial" (in a run: {ALLOW_OPTIMIZER})']
+    settings = _for_other_shapes(by_group.get("model", []), [*stored, *wanted])
+    if any(None in pair for pair in by_group.get("model", [])):
+        settings.append("strict=False")
+    if by_group.keys() & {"optimizer", "ema"} and wants:
+        settings.append('slots="partial"' if held else "optimizer=False")
+    if "metrics" in by_group:
+        settings.append("metrics=False")
+    if not settings:
+        return []
+    why = "the checkpoint holds no optimizer; " if "optimizer=False" in settings else ""
+    brief = "" if "model" in by_group else " (or weights_only=True)"
+    return [f"{why}to load what fits (anyrig.load): {', '.join(settings)}{brief}"]
+
+
+def _for_other_shapes(pairs: Iterable[tuple[Spec | None, Spec | None]], specs: Sequence[Spec]) -> list[str]:
+    """Return the `exclude` that leaves out the layers some tensor of which has another shape."""
+    names = [have.name for have, want in pairs if have and want and want.shape not in (None, have.shape)]
+    patterns = list(dict.fromkeys(_layer_pattern(name, specs) for name in names))
+    quoted = [f'"{pattern}"' for pattern in patterns[:_PATTERNS]] + ["..."] * (len(patterns) > _PATTERNS)
+    return [f"exclude=[{', '.join(quoted)}]"] if quoted else []
+
+
+def _layer_pattern(name: str, specs: Sequence[Spec]) -> str:
+    """Return the pattern of all tensors of the layer that holds `name`; of `name` alone if layers are below that."""
+    layer = name.rpartition("/")[0]
+    rests = (spec.name.removeprefix(f"{layer}/") for spec in specs if spec.name.startswith(f"{layer}/"))
+    return glob.escape(name) if any("/" in rest for rest in rests) else f"{glob.escape(layer)}/*"
 
 
 def _fits(have: Spec | None, want: Spec) -> bool:

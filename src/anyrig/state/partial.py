@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from anyrig.errors import AnyrigError
 from anyrig.state.choice import Choice
-from anyrig.state.compare import Spec
+from anyrig.state.compare import ALLOW_OPTIMIZER, Spec
 
 # Of one kind: the same slots with the same meaning.
 _ALIKE = ({"Adam", "AdamW"},)
@@ -72,5 +72,5 @@ def _refuse_other_class(choice: Choice, key: str, old: str, new: str) -> None:
             f"the checkpoint's optimizer {key} is {old}, the model's is {new}, whose slots mean something else; "
             "nothing was changed",
             hint='compile with the stored optimizer, or begin anew with this one: slots="partial" lists what is '
-            "not kept (in a run: --allow-changes optimizer), optimizer=False takes no optimizer at all",
+            f"not kept (in a run: {ALLOW_OPTIMIZER}), optimizer=False takes no optimizer at all",
         )

@@ -341,7 +341,7 @@ def _hints(model: keras.Model, layers: Sequence[PlacedLayer], asked: Sequence[Sp
     if waiting:
         hints.append(f"layers not built yet: {', '.join(waiting[:5])}: call the model once on a batch")
     if vars(model).get("optimizer") is None and any(_group(spec.name) == "optimizer" for spec in asked):
-        hints.append("compile the model first, or load the weights alone with weights_only=True")
+        hints.append("compile the model first, or give its optimizer (optimizer=...), or load with weights_only=True")
     return hints
 
 

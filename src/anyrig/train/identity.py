@@ -49,12 +49,13 @@ def refuse_changes(stored: Mapping[str, Any], now: Mapping[str, Any], allowed: C
     refused = [(aspect, line) for aspect, line in found if aspect not in allowed]
     if refused:
         lines = "".join(f"\n  {line}" for _, line in refused)
-        names = ",".join(sorted({aspect for aspect, _ in refused}))
+        names = sorted({aspect for aspect, _ in refused})
         raise UsageError(
             "ANY-RUN-003",
             "this run was started with something else, and its numbers would be neither the old nor the new "
             f"ones:{lines}",
-            hint=f"change it back, start another run directory, or go on all the same with --allow-changes {names}",
+            hint="change it back, start another run directory, or go on all the same with --allow-changes "
+            f"{','.join(names)} (in Python: allow_changes={names})",
         )
     return [line for _, line in found]
 
