@@ -15,6 +15,7 @@ import keras
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import anyrig
 from anyrig import checkpoints
@@ -341,6 +342,26 @@ def test_a_loop_of_its_own_is_told_of_the_optimizer_and_begins_where_nothing_is_
     (tmp_path / ".c.saving").mkdir()
     (tmp_path / "c").rename(tmp_path / ".c.saving" / "step-000000000")  # killed between the two renames
     assert anyrig.load(tmp_path / "c", model, optimizer=optimizer, missing_ok=True).progress == {"epoch": 3}
+
+
+def test_the_loop_on_the_page_about_checkpoints_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    loop = page.partition("## A loop of your own")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+
+    def ran(epochs: int) -> dict[str, Any]:
+        model = keras.Sequential([keras.Input((16,)), layers.Dense(4)])
+        loss = keras.losses.MeanSquaredError()
+        given = {"model": model, "epochs": epochs, "batches": [(X, Y)] * 3, "loss_function": loss}
+        exec(loop, given := {"keras": keras, "anyrig": anyrig, "tf": tf, **given})
+        return given
+
+    assert ran(2)["report"].step is None
+    again = ran(3)
+    assert (again["report"].step, again["report"].progress, again["epoch"]) == (6, {"epoch": 2}, 2)
+    assert int(again["optimizer"].iterations) == 9
 
 
 def test_the_hint_of_a_load_that_does_not_fit_names_settings_that_load_it(tmp_path: Path) -> None:
