@@ -1,22 +1,27 @@
 """What a path given by a user is: a run directory, its checkpoints, one checkpoint, a data file; or not there at all.
 
-Reads names only; what committed means is asked of `store.commit`.
+Reads names only; what committed means is asked of `store.commit`, and which checkpoint is the best of `store.known`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from anyrig.errors import UsageError
 from anyrig.store.check import unreadable
-from anyrig.store.commit import committed_steps
+from anyrig.store.commit import committed_steps, folders_with_steps
+from anyrig.store.known import best_step
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST, leftover_of, step_name, step_of
+from anyrig.store.read import Checkpoint
 from anyrig.store.remote.url import RunUrl, cleaned, is_url
 
 CHECKPOINTS = "checkpoints"
+BEST = "best"
+_STEP = re.compile(r"step-([0-9]+)")
 
 Kind = Literal["run", "checkpoints", "checkpoint", "safetensors", "folder", "file"]
 _WORDS = {
@@ -50,6 +55,7 @@ def local_directory(run: str | os.PathLike[str]) -> Path:
 def resolve(path: str | os.PathLike[str]) -> Location:
     """Say what `path` is (`~` is the home folder); raise when nothing is there.
 
+    RUN/best and RUN/step-N mean a checkpoint of the run directory RUN, unless something has that very name.
     A URL is fetched: it means the checkpoint that it names, or the newest sound one of the run, in a local copy.
     """
     found = on_this_machine(path)
@@ -97,7 +103,7 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
         raise UsageError(
             "ANY-LOAD-002",
             f"{location.path} is {location.words}, not a checkpoint.",
-            hint="give a run directory or a folder named step-N",
+            hint="give a run directory, RUN/best or RUN/step-N",
         )
     folder = checkpoints_folder(location)
     steps = committed_steps(folder)
@@ -116,12 +122,41 @@ def _listing(folder: Path) -> str:
 
 
 def on_this_machine(path: str | os.PathLike[str]) -> Path:
-    """Return `path` as a path of this machine: of a URL, a copy of the checkpoint that it means is made."""
+    """Return `path` as a path of this machine: of a URL, a copy of the checkpoint that it means is made.
+
+    RUN/best and RUN/step-N become the folder of that checkpoint.
+    """
     if is_url(path):
         from anyrig.store.remote.reading import local_copy
 
         return local_copy(str(path))
-    return Path(path).expanduser()
+    here = Path(path).expanduser()
+    return _named_in_run(here) or here
+
+
+def _named_in_run(path: Path) -> Path | None:
+    """Return the checkpoint that RUN/best or RUN/step-N means; None for any other path."""
+    numbered = _STEP.fullmatch(path.name)
+    try:
+        if not (numbered or path.name == BEST) or os.path.lexists(path) or not path.parent.is_dir():
+            return None
+        location = Location(path.parent, _kind_of_folder(path.parent))
+    except OSError:
+        return None  # whoever opens the path says why it cannot be read
+    if location.kind not in ("run", "checkpoints"):
+        return None
+    folder = checkpoints_folder(location)
+    committed = [found for found in folders_with_steps(folder) if isinstance(found, Checkpoint)]
+    steps = [found.step for found in committed]
+    step = int(numbered[1]) if numbered else best_step(committed) if committed else None
+    if step not in steps:
+        raise UsageError(
+            "ANY-LOAD-013",
+            f"{location.path} has no committed checkpoint{'' if step is None else f' of step {step}'}: the committed "
+            f"steps are {', '.join(map(str, sorted(steps))) or 'none'}.",
+            hint=f"anyrig ls {location.path} lists what is there",
+        )
+    return folder / step_name(step)
 
 
 def refuse_url(path: str | os.PathLike[str]) -> None:

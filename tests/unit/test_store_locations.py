@@ -55,6 +55,39 @@ def test_find_takes_the_newest_committed(tmp_path: Path) -> None:
     assert find_checkpoint(run / "checkpoints" / "step-000000003").name == "step-000000003"
 
 
+def rated_run(root: Path, values: dict[int, float], **keep: object) -> Path:
+    run = prepare_run_directory(root / "rated")
+    for step, value in values.items():
+        progress = {"boundary": "epoch", "metrics": {"val_loss": value}}
+        tensor = StoredTensor(name="model/a", array=np.array(step))
+        write_checkpoint(run / "checkpoints", step, [tensor], progress=progress, record={"keep": keep} if keep else {})
+    return run
+
+
+def test_the_best_and_a_step_are_named_within_a_run(tmp_path: Path) -> None:
+    run = rated_run(tmp_path, {3: 0.5, 20: 0.2, 100: 0.9}, monitor="val_loss")
+    folder = run / "checkpoints"
+    assert find_checkpoint(run / "best") == find_checkpoint(f"{folder}/best") == folder / "step-000000020"
+    assert find_checkpoint(run / "step-3") == find_checkpoint(run / "step-000000003") == folder / "step-000000003"
+    assert resolve(run / "best").kind == "checkpoint"
+    highest = rated_run(tmp_path / "max", {3: 0.5, 20: 0.2, 100: 0.9}, monitor="val_loss", mode="max")
+    assert find_checkpoint(highest / "best").name == "step-000000100"
+    with pytest.raises(UsageError, match=r"no committed checkpoint of step 7: the committed steps are 3, 20, 100\."):
+        find_checkpoint(run / "step-7")
+    other = rated_run(tmp_path / "other", {3: 0.5}, monitor="val_acc")
+    with pytest.raises(UsageError, match=r"has a value of val_acc, .* there are values of val_loss") as caught:
+        find_checkpoint(other / "best")
+    assert caught.value.code == "ANY-LOAD-018"
+    with pytest.raises(UsageError, match="trained without `monitor`"):
+        find_checkpoint(rated_run(tmp_path / "none", {3: 0.5}) / "best")
+    with pytest.raises(UsageError, match="the committed steps are none"):
+        find_checkpoint(run_with(tmp_path) / "best")
+    with pytest.raises(UsageError, match="best does not exist"):
+        find_checkpoint(tmp_path / "best")
+    (run / "best").mkdir()
+    assert resolve(run / "best").kind == "folder", "what bears the very name is meant"
+
+
 def test_find_says_what_was_found(tmp_path: Path) -> None:
     run = run_with(tmp_path)
     with pytest.raises(UsageError, match=r"no committed checkpoint: .*checkpoints holds nothing\.") as caught:

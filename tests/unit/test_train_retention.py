@@ -15,10 +15,10 @@ import anyrig
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.events import Event, read_events
 from anyrig.store.commit import committed_steps
+from anyrig.store.known import known_of
 from anyrig.store.local import LocalFiles
 from anyrig.store.pins import pin
 from anyrig.store.read import Checkpoint, open_checkpoint
-from anyrig.train.keeping import known_of
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(24, 4)).astype("float32")

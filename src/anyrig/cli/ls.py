@@ -38,7 +38,8 @@ def command(path: str, as_json: bool) -> None:
     """List the checkpoints of a run, or the runs in a folder.
 
     PATH is a run directory, the URL of one, or a folder that holds some. Only committed checkpoints count; what was
-    never finished, cannot be read or was set aside as damaged is told below the list.
+    never finished, cannot be read or was set aside as damaged is told below the list. Other commands, and anyrig.load,
+    take PATH/best and PATH/step-N for one of a run directory.
     """
     from anyrig.locations import resolve
     from anyrig.store.remote.url import is_url
@@ -151,7 +152,7 @@ def _left_over(folder: Path) -> list[dict[str, Any]]:
 
 
 def _row(checkpoint: Checkpoint, written: float | None) -> dict[str, Any]:
-    from anyrig.train.keeping import known_of
+    from anyrig.store.known import known_of
 
     position = checkpoint.progress.get("position") or {}
     return {
@@ -167,9 +168,8 @@ def _row(checkpoint: Checkpoint, written: float | None) -> dict[str, Any]:
 
 def _marked(rows: list[dict[str, Any]], pinned: Mapping[int, str], committed: list[Checkpoint]) -> list[dict[str, Any]]:
     """Add to each row its marks: the newest, the best ones by the run's own rule, and pins with their names."""
-    from anyrig.cli.runs import stored_rule
+    from anyrig.store.known import known_of, metric_of, stored_rule
     from anyrig.store.retain import Keep, StepInfo, best_of
-    from anyrig.train.keeping import known_of, metric_of
 
     keep = stored_rule(committed[-1] if committed else None) or Keep()
     known = [known_of(checkpoint) for checkpoint in committed]

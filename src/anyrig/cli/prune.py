@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anyrig.cli import options, text
-from anyrig.cli.runs import checkpoints_of, stored_rule
+from anyrig.cli.runs import checkpoints_of
 from anyrig.errors import UsageError
 from anyrig.report import words
 from anyrig.sizes import size
@@ -67,6 +67,8 @@ def _rule(folder: Path, given: dict[str, Any]) -> Keep:
     from anyrig.train.checkpoint import keep_rule
 
     committed = [found for found in folders_with_steps(folder) if isinstance(found, Checkpoint)]
+    from anyrig.store.known import stored_rule
+
     stored = stored_rule(committed[0] if committed else None)
     if stored is None and committed and "keep_last" not in given:
         raise UsageError(
@@ -89,7 +91,7 @@ def _rule(folder: Path, given: dict[str, Any]) -> Keep:
 
 def _refuse_missing(monitor: str | None, committed: list[Checkpoint]) -> None:
     """Raise if no checkpoint has the metric that is asked for: no best one would be seen, and all would go."""
-    from anyrig.train.keeping import known_of, metric_of
+    from anyrig.store.known import known_of, metric_of
 
     there = {name for found in committed for name, value in known_of(found).metrics.items() if value is not None}
     if (

@@ -7,27 +7,18 @@ survives a restart. Only the holder of the run's lock removes; anybody may ask.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from anyrig.errors import AnyrigError
 from anyrig.sizes import size
 from anyrig.store.commit import folders_with_steps
+from anyrig.store.known import Known, known_of, metric_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names
 from anyrig.store.pins import pins
 from anyrig.store.read import Checkpoint, verify_checkpoint
 from anyrig.store.retain import Keep, StepInfo, Verdict, judge, remove_steps, to_make_room, would_be_best
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a manifest says of a step: its value of each metric, and its bytes."""
-
-    step: int
-    metrics: Mapping[str, Any]
-    nbytes: int
 
 
 class Keeper:
@@ -149,26 +140,6 @@ def let_go(keep: Keep, found: Sequence[Checkpoint], pinned: Collection[int]) -> 
         for known in map(known_of, found)
     ]
     return [verdict.info.step for verdict in judge(infos, replace(keep, min_free=None)) if not verdict.stays]
-
-
-def known_of(checkpoint: Checkpoint) -> Known:
-    """Return what its manifest says of a checkpoint.
-
-    Metrics are those of an epoch that was just over when it was saved. One saved in the middle of an epoch has none
-    that are fresh, nor has one that the end of the training changed (best weights restored, averages taken over). A
-    save that is no run's says by itself which metrics are its own.
-    """
-    progress = checkpoint.progress
-    fresh = progress.get("boundary", "epoch") in ("epoch", "end") and not progress.get("changed_at_end")
-    metrics = progress.get("metrics") if fresh else None
-    nbytes = sum(entry.size for entry in checkpoint.manifest.files)
-    return Known(checkpoint.step, metrics if isinstance(metrics, dict) else {}, nbytes)
-
-
-def metric_of(metrics: Mapping[str, Any], monitor: str | None) -> float | None:
-    """Return the value of the monitored metric as a number, None where there is none."""
-    value = metrics.get(monitor) if monitor is not None else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def describe_keep(keep: Keep) -> str:
