@@ -20,6 +20,7 @@ import tensorflow as tf
 import anyrig
 from anyrig import checkpoints
 from anyrig.errors import AnyrigError, UsageError
+from anyrig.state.choice import convert
 from anyrig.state.report import LoadReport
 from anyrig.state.values import to_array
 from anyrig.store.local import LocalFiles
@@ -249,6 +250,38 @@ def test_casts_that_lose_more_than_rounding_are_refused(tmp_path: Path) -> None:
     anyrig.save(tmp_path / "c", model)
     anyrig.load(tmp_path / "c", into=small, cast={"*/f": "float16", "*/i": "int8"})
     assert (to_array(kept["f"]).tolist(), to_array(kept["i"]).tolist()) == ([1000, np.inf], [-128, 127])
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.array([2**32 - 1], np.uint32), "int32"),
+        (np.array([-1], np.int32), "uint32"),
+        (np.array([200], np.uint8), "int8"),
+        (np.array([1.5], np.float32), "int32"),
+        (np.array([np.inf], np.float32), "float8_e4m3fn"),
+        (np.array([1e30], np.float32), "float16"),
+    ],
+)
+def test_a_number_that_would_become_another_one_is_refused(values: Any, dtype: str) -> None:
+    with pytest.raises(AnyrigError, match="ANY-STATE-016"):
+        convert("model/x", values, np.dtype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.array([2**31 - 1], np.uint32), "int32"),
+        (np.array([np.nan, -np.inf, -0.0], np.float32), "bfloat16"),
+        (np.array([np.nan, 1.0], np.float32), "float8_e4m3fn"),
+        (np.array([True, False]), "int32"),
+        (np.array([-5, 7], np.int64), "float32"),
+    ],
+)
+def test_a_number_that_stays_is_converted(values: Any, dtype: str) -> None:
+    assert np.array_equal(
+        convert("x", values, np.dtype(dtype)).astype(values.dtype), values, equal_nan=values.dtype.kind == "f"
+    )
 
 
 def slots(report: LoadReport, name: str) -> str:

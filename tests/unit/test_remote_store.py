@@ -391,3 +391,13 @@ def test_urls_are_told_from_paths_and_shown_without_secrets(monkeypatch: pytest.
     assert one.spool == two.spool
     assert one.spool.parent == tmp_path
     assert one.spool.name.startswith("cats-")
+    names = ["a/sigma=0.1", "a/sigma=0.5", "a/max_tokens=512", "a/max_tokens=1024", "a/token=1", "a/token=2"]
+    assert len({RunUrl.of(f"s3://bucket/{name}").spool for name in names}) == len(names)
+    signed = [RunUrl.of(f"https://host/cats?part=1&sig={sig}").spool for sig in ("a1", "b2")]
+    assert signed[0] == signed[1]
+
+
+def test_a_url_without_a_place_is_refused() -> None:
+    for given in ("s3://", "memory:///"):
+        with pytest.raises(UsageError, match="ANY-REMOTE-011"):
+            RunUrl.of(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -59,6 +60,28 @@ def test_an_error_is_raised_once_where_it_is_asked_for(ask: str) -> None:
     assert [entry.name for entry in raised.traceback][-1] == "fail"
     assert background.wait() is None
     assert done == []
+
+
+def test_a_fork_does_not_wait_for_what_its_parent_writes() -> None:
+    background, go = Background[int](), threading.Event()
+    background.start(lambda: int(go.wait()))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (background.in_flight, background.wait()) == (False, None) else 1)
+    _, status = os.waitpid(child, 0)
+    go.set()
+    assert (status, background.wait()) == (0, 1)
+
+
+def test_work_that_cannot_be_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background = Background[int]()
+    monkeypatch.setattr(threading.Thread, "start", full)
+    with pytest.raises(RuntimeError, match="can't start"):
+        background.start(lambda: 1)
+    assert (background.in_flight, background.wait()) == (False, None)
 
 
 def test_to_be_interrupted_while_waiting_leaves_the_work_in_flight() -> None:

@@ -87,9 +87,9 @@ def convert(name: str, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.
         result = array.astype(dtype)
         floats = _FLOAT.match(array.dtype.name) and _FLOAT.match(dtype.name)
         if floats:
-            kept = bool((np.isfinite(result) | ~np.isfinite(array)).all())
-        else:
-            kept = bool((result.astype(array.dtype) == array).all())
+            kept = all(bool((same(result) == same(array)).all()) for same in (np.isnan, np.isinf))
+        else:  # to and fro is the same also where it wraps around, but then the sign is another
+            kept = bool(((result.astype(array.dtype) == array) & ((result.real < 0) == (array.real < 0))).all())
     if not kept:
         raise AnyrigError(
             "ANY-STATE-016",

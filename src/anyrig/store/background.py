@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -26,11 +27,12 @@ class Background(Generic[T]):
 
     def __init__(self) -> None:
         self._work: Future[T] | None = None
+        self._process = 0
 
     @property
     def in_flight(self) -> bool:
         """Whether work is going on now."""
-        return self._work is not None and not self._work.done()
+        return self._work is not None and self._process == os.getpid() and not self._work.done()
 
     def start(self, work: Callable[[], T]) -> float:
         """Run `work` in the background once what was started before has ended; return the seconds waited for that.
@@ -40,8 +42,9 @@ class Background(Generic[T]):
         began = time.perf_counter()
         self.wait()
         waited = time.perf_counter() - began
-        self._work = Future()
-        threading.Thread(target=_do, args=(work, self._work), name="anyrig-save", daemon=False).start()
+        begun: Future[T] = Future()
+        threading.Thread(target=_do, args=(work, begun), name="anyrig-save", daemon=False).start()
+        self._work, self._process = begun, os.getpid()
         return waited
 
     def finished(self) -> T | None:
@@ -50,7 +53,7 @@ class Background(Generic[T]):
 
     def wait(self) -> T | None:
         """Return the result when the work has ended, once; None if there is none. Raises the work's error."""
-        if self._work is None:
+        if self._work is None or self._process != os.getpid():  # a fork has no thread that would end it
             return None
         work = self._work
         work.exception()  # to be interrupted while waiting leaves the work in flight

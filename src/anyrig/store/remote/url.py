@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from anyrig.errors import UsageError
 from anyrig.store.digest import hash_bytes
 from anyrig.store.layout import step_of
 
@@ -18,7 +19,7 @@ SPOOL_VARIABLE = "ANYRIG_SPOOL"
 _SCHEME = re.compile(r"([a-z0-9+.\-]+::)*[a-z][a-z0-9+.\-]+://", re.IGNORECASE)  # C:// is a Windows drive
 _USER = re.compile(r"://[^/\s]*@")
 _SECRET = re.compile(
-    r"\b([\w\-]*(?:token|secret|passw(?:or)?d|signature|credential|api_?key|access_?key|sig)[\w\-]*)"
+    r"\b([\w\-]*(?:token(?!s)|secret|passw(?:or)?d|signature|credential|api_?key|access_?key)[\w\-]*|sig)"
     r"""(["']?\s*[=:]\s*["']?)[^&\s"',)]+""",
     re.IGNORECASE,
 )
@@ -44,6 +45,8 @@ class RunUrl:
     @classmethod
     def of(cls, given: str) -> RunUrl:
         """Take apart the URL of a run, of its `checkpoints`, or of a checkpoint in there."""
+        if not given.rstrip("/").partition("://")[2]:
+            raise UsageError("ANY-REMOTE-011", f"{given} names no place", hint="give the bucket: s3://bucket/runs/mine")
         base, _, last = given.rstrip("/").rpartition("/")
         step = step_of(last.partition(".")[0])
         if step is not None and base.endswith("/checkpoints"):
@@ -52,10 +55,10 @@ class RunUrl:
 
     @property
     def spool(self) -> Path:
-        """The local folder for this URL; the same for every user name and password."""
-        shown = cleaned(self.url)
-        name = re.sub(r"[^A-Za-z0-9_\-]+", "-", shown.rpartition("/")[2])[:40] or "run"
-        return spool_root() / f"{name}-{hash_bytes(shown.encode())[:16]}"
+        """The local folder for this URL; the same for every user name, password and signature, for nothing else."""
+        path, mark, query = _USER.sub("://", self.url).partition("?")
+        name = re.sub(r"[^A-Za-z0-9_\-]+", "-", path.rpartition("/")[2])[:40] or "run"
+        return spool_root() / f"{name}-{hash_bytes((path + mark + cleaned(query)).encode())[:16]}"
 
 
 def spool_root() -> Path:
