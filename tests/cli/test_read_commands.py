@@ -77,6 +77,7 @@ def test_inspect_describes_the_newest_checkpoint_of_a_run(stored: Path, anyrig: 
     out = anyrig("inspect", stored).out
     checkpoint = open_checkpoint(_folder(stored, 1200))
     assert "step          1,200, after epoch 200" in out
+    assert "accuracy 0.9712" in out.partition("progress")[2].partition("\n")[0]
     assert "parameters    154" in out
     assert f"state digest  {checkpoint.state_digest}" in out
     assert "model/conv/kernel" not in out
@@ -132,7 +133,29 @@ def test_diff_lists_what_differs_and_exits_3(stored: Path, anyrig: Command) -> N
 def test_diff_of_equal_ones_exits_0(stored: Path, anyrig: Command) -> None:
     result = anyrig("diff", stored, _folder(stored, 1200))
     assert result.code == 0
-    assert result.out.endswith("equal: 3 tensors, files, configuration, progress\n")
+    assert "\nequal: 3 tensors, files, configuration, progress\n" in result.out
+    assert result.out.endswith("equal by their recorded checksums (anyrig verify reads the data)\n")
+    _damage(stored, 1200)
+    assert anyrig("diff", stored, _folder(stored, 1200)).out == result.out
+
+
+def test_diff_tells_bookkeeping_and_does_not_count_it(tmp_path: Path, anyrig: Command) -> None:
+    for name, progress in (
+        ("run", {"epoch": 2, "loop": "fit", "boundary": "end", "position": {"step": 6}}),
+        ("named", {"epoch": 2, "named_save": True, "boundary": "epoch"}),
+        ("later", {"epoch": 3, "named_save": True}),
+    ):
+        write_checkpoint(tmp_path / name / "checkpoints", 6, [], progress=progress)
+    told = anyrig("diff", tmp_path / "run", tmp_path / "named")
+    assert told.code == 0
+    assert told.out.endswith(
+        "bookkeeping (no part of the state):\n  boundary: end -> epoch\n  loop: fit -> (nothing)\n"
+        "  position: {'step': 6} -> (nothing)\n  named_save: (nothing) -> True\n"
+    )
+    assert "recorded checksums" not in told.out
+    differs = anyrig("diff", tmp_path / "named", tmp_path / "later")
+    assert differs.code == 3
+    assert "progress:\n  epoch: 2 -> 3\n\nbookkeeping" in differs.out
 
 
 def test_the_last_line_of_digest_is_the_state_digest_alone(stored: Path, anyrig: Command) -> None:

@@ -212,6 +212,7 @@ def test_files_configuration_progress_and_record(tmp_path: Path) -> None:
     assert found.config == (LeafChange("units", 3, 4),)
     assert [change.where for change in found.files] == ["assets/words.txt"]
     assert [change.where for change in found.progress] == ["step", "loss[1]"]
+    assert found.bookkeeping == ()
     assert found.record == (LeafChange("keras", NOTHING, "3.15"),)
 
 

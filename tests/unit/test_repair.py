@@ -171,7 +171,7 @@ def test_the_environment_is_written_anew_from_the_newest_checkpoint(run: Path, l
     (run / "environment.json").unlink()
     if left is not None:
         (run / "environment.json").write_bytes(left)
-    assert repair(run).done == ("wrote environment.json anew, from what step 20 records",)
+    assert repair(run).done == ("made environment.json anew, from what step 20 records",)
     expected = {"numeric": RECORD["numeric"], **RECORD["environment"]}
     assert json.loads((run / "environment.json").read_text()) == expected
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20
 _CUT = 60
+_BY_CHECKSUM = "tensors are equal by their recorded checksums (anyrig verify reads the data)"
 
 
 @click.command("diff")
@@ -27,8 +28,9 @@ def command(a: str, b: str, as_json: bool) -> int:
     """Compare two checkpoints: tensors, files, configuration, progress.
 
     A and B are run directories (their newest checkpoints), checkpoints or .safetensors files. Exits 0 when both hold
-    the same state and 3 when not; where it was made is told, and does not count. Tensors with equal recorded
-    checksums are not read (`anyrig verify` reads all).
+    the same state and 3 when not: tensors, files, configuration, and how far training had come. Bookkeeping (how and
+    why it was saved, what only one says of the progress) and where it was made are told, and do not count. Tensors
+    with equal recorded checksums are not read (`anyrig verify` reads all).
     """
     from anyrig.diagnose.diff import diff
 
@@ -45,12 +47,14 @@ def _describe(found: Diff) -> str:
     parts = [
         text.facts([("a", str(found.a)), ("b", str(found.b))]),
         f"equal: {found.equal_tensors:,} tensors, files, configuration, progress" if found.equal else counts,
+        _BY_CHECKSUM if found.by_checksum else "",
         _changed(found.changed),
         _only("only in a", found.only_a),
         _only("only in b", found.only_b),
         _leaves("files", found.files),
         _leaves("configuration", found.config),
         _leaves("progress", found.progress),
+        _leaves("bookkeeping (no part of the state)", found.bookkeeping),
         _leaves("where it was made (no part of the state)", found.record),
     ]
     return "\n\n".join(part for part in parts if part)

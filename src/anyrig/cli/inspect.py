@@ -8,6 +8,7 @@ import click
 
 from anyrig.cli import bar, options, text
 from anyrig.errors import UsageError
+from anyrig.report import words
 from anyrig.sizes import size
 
 if TYPE_CHECKING:
@@ -61,12 +62,23 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
         facts.append(("checkpoints", f"{len(found.steps)}, newest {found.checkpoint}"))
     if found.step is not None:
         facts.append(("step", text.step(found.step, found.progress)))
+    if found.progress:
+        facts.append(("progress", _progress(found.progress)))
     facts.append(("parameters", f"{found.parameters:,}"))
     facts.append(("state", f"{sum(group.tensors for group in found.groups):,} tensors, {size(found.nbytes)}"))
     facts += [(key, str(value)) for key, value in _made_with(found.record)]
     if found.state_digest is not None:
         facts += [("model digest", str(found.model_digest)), ("state digest", found.state_digest)]
     return facts
+
+
+def _progress(progress: dict[str, Any]) -> str:
+    """Return numbers, texts and metrics of the progress, and the names of what else is there."""
+    metrics = progress.get("metrics")
+    plain = {key: value for key, value in progress.items() if value is None or isinstance(value, str | int | float)}
+    shown = words.values(plain | (metrics if isinstance(metrics, dict) else {}))
+    others = ", ".join(key for key in progress if key not in plain and key != "metrics")
+    return "; ".join(filter(None, [shown, others and f"also {others} (--json shows them)"]))
 
 
 def _made_with(record: dict[str, Any]) -> list[tuple[str, str]]:

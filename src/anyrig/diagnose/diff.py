@@ -24,6 +24,9 @@ from anyrig.store.read import Checkpoint, open_checkpoint
 if TYPE_CHECKING:
     from anyrig.diagnose.values import ValueChange
 
+# Of the progress: how, why and towards what was saved, which makes the state no other one.
+_BOOKKEEPING = frozenset({"loop", "named_save", "weights_only", "boundary", "epochs", "forks"})
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSide:
@@ -48,9 +51,10 @@ class TensorChange:
 class Diff:
     """What differs between the checkpoints or files `a` and `b`.
 
-    `files` are documents and assets by checksum, `config` the leaves of the model's configuration, `progress` and
-    `record` the leaves of what the checkpoints say under these names: `record` is where a checkpoint comes from
-    (environment, hashes of recipe and data), which makes the state no other one.
+    `files` are documents and assets by checksum, `config` the leaves of the model's configuration, `progress` those of
+    how far training had come, as far as both say it. No part of the state are `bookkeeping`, the rest of what the
+    checkpoints say under progress (how and why they were saved, and what only one says), and `record`, where they come
+    from (environment, hashes of recipe and data). `by_checksum` tensors are equal by their recorded checksums, unread.
     """
 
     a: Path
@@ -62,11 +66,13 @@ class Diff:
     files: tuple[LeafChange, ...] = ()
     config: tuple[LeafChange, ...] = ()
     progress: tuple[LeafChange, ...] = ()
+    bookkeeping: tuple[LeafChange, ...] = ()
     record: tuple[LeafChange, ...] = ()
+    by_checksum: int = 0
 
     @property
     def equal(self) -> bool:
-        """Whether both hold the same state: tensors, files, configuration and progress."""
+        """Whether both hold the same state: tensors, files, configuration, and how far training had come."""
         return not (self.only_a or self.only_b or self.changed or self.files or self.config or self.progress)
 
 
@@ -83,6 +89,8 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch =
         compared = [_change(one, other, advance) for one, other in unequal]
     changed = tuple(change for change in compared if change is not None)
     config, files = _documents(left, right)
+    said = _leaves(left, right, lambda side: {"step": side.step, **side.progress})
+    counted = _counted(left, right)
     return Diff(
         a=left.path if isinstance(left, Checkpoint) else left,
         b=right.path if isinstance(right, Checkpoint) else right,
@@ -92,8 +100,10 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch =
         changed=changed,
         files=files,
         config=config,
-        progress=_leaves(left, right, lambda side: {"step": side.step, **side.progress}),
+        progress=tuple(change for change in said if _key(change) in counted),
+        bookkeeping=tuple(change for change in said if _key(change) not in counted),
         record=_leaves(left, right, lambda side: side.record),
+        by_checksum=len(both) - len(unequal),
     )
 
 
@@ -163,6 +173,17 @@ def _without_counters(changes: Iterator[LeafChange]) -> Iterator[LeafChange]:
         names = [re.sub(r"_\d+$", "", value) if isinstance(value, str) else value for value in (change.a, change.b)]
         if names[0] != names[1] or not isinstance(change.a, str):
             yield change
+
+
+def _counted(a: Checkpoint | Path, b: Checkpoint | Path) -> frozenset[str]:
+    """Return the keys of the progress that are part of the state: those that both have, but for the bookkeeping."""
+    if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
+        return frozenset()
+    return frozenset({"step", *(a.progress.keys() & b.progress.keys())}) - _BOOKKEEPING
+
+
+def _key(change: LeafChange) -> str:
+    return re.split(r"[.\[]", change.where, maxsplit=1)[0]
 
 
 def _leaves(

@@ -167,7 +167,7 @@ def _environment(path: Path, newest: Checkpoint | None) -> Iterator[Mend]:
         content = {"numeric": known["numeric"], **known["environment"]}
         text = json.dumps(content, indent=1) + "\n"
         yield Mend(
-            f"wrote {path.name} anew, from what step {newest.step} records", lambda files: _write(path, text, files)
+            f"made {path.name} anew, from what step {newest.step} records", lambda files: _write(path, text, files)
         )
 
 
