@@ -21,7 +21,7 @@ import keras
 
 from anyrig.environment import PACKAGES, environment, version
 from anyrig.errors import UsageError
-from anyrig.locations import find_checkpoint, on_this_machine, refuse_url
+from anyrig.locations import find_checkpoint, on_this_machine
 from anyrig.state.capture import Captured, capture
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import held_optimizers, optimizer_classes
@@ -39,6 +39,7 @@ from anyrig.store.lock import RunLock
 from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint, open_checkpoint
+from anyrig.store.remote.url import cleaned, is_url
 from anyrig.store.write import drained, errors_named, write_checkpoint
 
 _Path = str | os.PathLike[str]
@@ -103,7 +104,12 @@ def save(
     Raises AnyrigError if nothing could be saved (ANY-STORE-..., ANY-STATE-...), if something else is at `path`
     (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
     """
-    refuse_url(path)
+    if is_url(path):
+        raise UsageError(
+            "ANY-REMOTE-009",
+            f"anyrig.save takes a path of this machine, and {cleaned(str(path))} is a URL.",
+            hint="give a path and copy the folder; a run may be at a URL: anyrig.Checkpoint(URL)",
+        )
     target = Path(os.path.realpath(os.path.expanduser(path)))
     told = decoded(encodable(progress or {}, "progress"))
     if optimizer is True and model.trainable_variables and not held_optimizers(model):

@@ -21,6 +21,7 @@ from anyrig.store.remote.url import RunUrl, cleaned, is_url
 
 CHECKPOINTS = "checkpoints"
 BEST = "best"
+_GIVE = '--run DIR, in Python anyrig.Checkpoint("DIR")'
 _STEP = re.compile(r"step-([0-9]+)")
 
 Kind = Literal["run", "checkpoints", "checkpoint", "safetensors", "folder", "file"]
@@ -185,20 +186,19 @@ def prepare_run_directory(path: str | os.PathLike[str]) -> Path:
         raise UsageError(
             "ANY-STORE-011",
             f"The run directory {run} cannot be written to: {error.strerror} ({error.filename}).",
-            hint="give a --run directory on a disk that you may write to",
+            hint=f"give a directory on a disk that you may write to: {_GIVE}",
         ) from error
     return run
 
 
 def _refuse_other_things(run: Path) -> None:
     if os.path.lexists(run) and not run.is_dir():
-        raise UsageError("ANY-STORE-010", f"The run directory {run} is a file.", hint="give another --run directory")
+        raise UsageError("ANY-STORE-010", f"The run directory {run} is a file.", hint=f"give another one: {_GIVE}")
     if run.is_dir() and not (run / CHECKPOINTS).is_dir() and (others := _listing(run)) != "nothing":
-        raise UsageError(
-            "ANY-STORE-012",
-            f"{run} is not a run directory and is not empty: it holds {others}.",
-            hint="give a new or empty --run directory",
-        )
+        problem = f"not a run directory and is not empty: it holds {others}"
+        if _kind_of_folder(run) == "checkpoint":
+            problem = "a checkpoint, not a run directory"
+        raise UsageError("ANY-STORE-012", f"{run} is {problem}.", hint=f"give a new or empty directory: {_GIVE}")
 
 
 def _try_to_write(folder: Path) -> None:

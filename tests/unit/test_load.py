@@ -112,6 +112,12 @@ def test_an_empty_model(tmp_path: Path) -> None:
     assert anyrig.load(tmp_path / "c", into=model).tensors == ()
 
 
+def test_a_save_takes_no_url() -> None:
+    with pytest.raises(UsageError, match=r"takes a path of this machine, and s3://\*\*\*@bucket/c is a URL") as caught:
+        anyrig.save("s3://me:secret@bucket/c", build())
+    assert "a run may be at a URL" in caught.value.hint
+
+
 def test_text_is_refused_when_it_is_saved(tmp_path: Path) -> None:
     model, held = holding({"a": np.zeros(1, np.float32)})
     held["a"]._value = np.array(["text"])

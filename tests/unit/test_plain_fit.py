@@ -83,6 +83,15 @@ def test_epochs_are_those_of_the_whole_run(tmp_path: Path, capsys: pytest.Captur
     assert fit(model, 1).epoch == [0]  # a fit without it is not told where to begin
 
 
+def test_a_run_at_a_url_is_called_by_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANYRIG_SPOOL", str(tmp_path))
+    fit(build(), 1, anyrig.Checkpoint("memory://me@bucket/plain"))
+    build().fit(X, Y, epochs=2, verbose=2, batch_size=8, callbacks=[anyrig.Checkpoint("memory://me@bucket/plain")])
+    assert "resuming memory://***@bucket/plain at step 3, after epoch 1 of 2" in capsys.readouterr().out
+
+
 def test_a_fit_that_a_callback_ended_has_ended(tmp_path: Path) -> None:
     stops = keras.callbacks.EarlyStopping("loss", mode="max", patience=1, restore_best_weights=True)
     model = build()

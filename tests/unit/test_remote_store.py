@@ -363,6 +363,9 @@ def test_a_refusal_is_not_tried_again_and_says_what_to_check(tmp_path: Path) -> 
         machine(tmp_path).arrive()
     assert len(Faulty.calls) == 1
     assert "hidden" not in str(caught.value)
+    Faulty.before = staticmethod(lambda *_: (_ for _ in ()).throw(PermissionError("Access Denied.")))
+    with pytest.raises(AnyrigError, match=r"Access Denied\.\n"):
+        machine(tmp_path).arrive()
     with pytest.raises(UsageError, match="ANY-REMOTE-001"):
         Objects("nosuch://bucket")
 

@@ -137,7 +137,11 @@ def test_paths_that_cannot_be_a_run_directory(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=found) as caught:
             prepare_run_directory(tmp_path / name)
         assert caught.value.code == code
+    saved = write_checkpoint(tmp_path, 1, [], progress={}).path.rename(tmp_path / "saved")
+    with pytest.raises(UsageError, match=r"saved is a checkpoint, not a run directory\."):
+        prepare_run_directory(saved)
     assert (tmp_path / "file").read_text() == "mine"
+    assert os.listdir(saved) == ["manifest.json"]
     assert os.listdir(tmp_path / "folder") == ["thesis.txt"]
 
 

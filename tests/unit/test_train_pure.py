@@ -87,19 +87,21 @@ def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int
 
 
 @pytest.mark.parametrize(
-    ("settings", "found"),
+    ("settings", "found", "example"),
     [
-        ({"keep_best": 1}, "keep_best=1 needs `monitor`"),
-        ({"mode": "smallest"}, "mode: expected auto, min, max, found 'smallest'"),
-        ({"max_total_size": "1 banana"}, "max_total_size: expected .* found '1 banana'"),
-        ({"min_free": 0}, "min_free: expected .* found 0"),
-        ({"max_shard_size": True}, "max_shard_size: expected .* found True"),
-        ({"keep_best": 1, "monitor": "quality"}, "mode: .* give mode 'min' or 'max'"),
+        ({"keep_best": 1}, "keep_best=1 needs `monitor`", 'monitor="val_loss", keep_best=1'),
+        ({"mode": "smallest"}, "mode: expected auto, min, max, found 'smallest'", 'mode="max"'),
+        ({"max_total_size": "1 banana"}, "max_total_size: expected .* found '1 banana'", "max_total_size="),
+        ({"min_free": 0}, "min_free: expected .* found 0", "min_free="),
+        ({"max_shard_size": True}, "max_shard_size: expected .* found True", "max_shard_size="),
+        ({"keep_best": 1, "monitor": "val_los"}, "mode: .* give mode 'min' or 'max'", 'monitor="val_los", mode="max"'),
+        ({"keep_last": 0}, "keep_last=0: give a whole number", "keep_last=3"),
     ],
 )
-def test_retention_that_means_nothing_is_refused(settings: dict[str, Any], found: str) -> None:
-    with pytest.raises(UsageError, match=f"checkpoint: {found}"):
+def test_retention_that_means_nothing_is_refused(settings: dict[str, Any], found: str, example: str) -> None:
+    with pytest.raises(UsageError, match=f"checkpoint: {found}") as caught:
         CheckpointSettings("x", **settings)
+    assert example in caught.value.hint
 
 
 @pytest.mark.parametrize(

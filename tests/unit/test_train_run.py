@@ -346,3 +346,15 @@ def test_B072_a_model_that_its_first_batch_builds_is_carried_on(tmp_path: Path) 
     for epochs in (1, 2):
         train(tmp_path / "resumed", build_model=build, epochs=epochs)
     assert newest(tmp_path / "resumed").state_digest == newest(tmp_path / "whole").state_digest
+
+
+def test_a_run_at_a_url_is_called_by_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANYRIG_SPOOL", str(tmp_path))
+    url: Any = "memory://bucket/cats"
+    stop = Do("on_train_batch_end", 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(anyrig.Stopped, match=f"stopped by SIGTERM: saved {url} at step 2, "):
+        train(url, callbacks=[stop])
+    make(url).train(verbose=2)
+    assert f"resuming {url} at step 2, " in capsys.readouterr().out

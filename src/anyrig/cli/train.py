@@ -71,18 +71,19 @@ def command(
     allowed = [name for name in allow_changes.split(",") if name]
     job = run_from_recipe(loaded, directory, devices, resume=resume, allow_changes=allowed, profile=profile)
     train_recipe(job, loaded, verbose="auto")
-    _echo_end(job.directory)
+    _echo_end(job.directory, directory)
 
 
-def _echo_end(run: Path) -> None:
+def _echo_end(run: Path, given: str | Path) -> None:
     from anyrig.locations import find_checkpoint
     from anyrig.store.read import open_checkpoint
+    from anyrig.store.remote.url import cleaned, is_url
 
     checkpoint = open_checkpoint(find_checkpoint(run))
     position, epochs = checkpoint.progress["position"], checkpoint.progress["epochs"]
     ended = checkpoint.progress["stop_training"] or position["epoch"] >= epochs
     facts = [
-        ("done" if ended else "saved", str(run)),
+        ("done" if ended else "saved", cleaned(str(given)) if is_url(given) else str(run)),
         ("step", text.step(checkpoint.step, checkpoint.progress)),
         ("metrics", words.values(checkpoint.progress.get("metrics", {}))),
         ("state digest", checkpoint.state_digest),

@@ -47,9 +47,19 @@ class CheckpointSettings:
             parse_every(self.every)
             self.keep, self.max_shard_bytes  # noqa: B018 - to see whether they can be understood
         except ValueError as error:
-            raise UsageError(
-                "ANY-RUN-001", f"checkpoint: {error}", hint='e.g. Checkpoint(every="1 epoch", keep_last=3)'
-            ) from error
+            raise UsageError("ANY-RUN-001", f"checkpoint: {error}", hint=self._example(str(error))) from error
+
+    def _example(self, problem: str) -> str:
+        """Return settings that would do, for the one that the problem begins with."""
+        name = problem.partition(":")[0].partition("=")[0]
+        metric = self.monitor or "val_loss"
+        return {
+            "mode": f'correct the name of the metric, or say it: Checkpoint(monitor="{metric}", mode="max")',
+            "keep_best": f'e.g. Checkpoint(monitor="{metric}", keep_best=1)',
+            "max_total_size": 'e.g. Checkpoint(max_total_size="20 GB")',
+            "min_free": 'e.g. Checkpoint(min_free="20 GB")',
+            "max_shard_size": 'e.g. Checkpoint(max_shard_size="2 GB")',
+        }.get(name, 'e.g. Checkpoint(every="1 epoch", keep_last=3)')
 
     @property
     def interval(self) -> Every:

@@ -156,9 +156,7 @@ class _Fit:
             self._say(f"nothing is left to train: {ended} after epoch {self._epoch} of {self._epochs}")
             self.model._initial_epoch = max(self._epoch, self._epochs)
         else:
-            self._say(
-                f"resuming {session.directory} at step {self._step:,}, after epoch {self._epoch} of {self._epochs}"
-            )
+            self._say(f"resuming {session.named} at step {self._step:,}, after epoch {self._epoch} of {self._epochs}")
             self.model._initial_epoch = self._epoch
         session.events.emit("resume", **self._position())
 

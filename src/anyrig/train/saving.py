@@ -122,7 +122,7 @@ class Saver:
         self.session.newest, self._newest_at = self.session.stored, replace(position)
         self.messages += [f"changed: {line}" for line in differences]
         self.messages += _load_lines(self.loaded)
-        self.messages.append(f"resuming {self.session.directory} at {self._where()}")
+        self.messages.append(f"resuming {self.session.named} at {self._where()}")
         if self.session.progress["changed_at_end"] and not self._ended():
             self.messages.append(
                 "the end of the earlier training changed the state (best weights restored, averages taken over): "
@@ -255,7 +255,7 @@ class Saver:
         return self.limits.max_steps is not None and self.loop.position.step >= self.limits.max_steps
 
     def _limit_reached(self) -> LimitReached:
-        saved = f"saved {self.session.directory} at" if self.session is not None else "nothing was saved; this is"
+        saved = f"saved {self.session.named} at" if self.session is not None else "nothing was saved; this is"
         return LimitReached(f"limits.max_steps ({self.limits.max_steps}) reached: {saved} {self._where()}")
 
     def _due(self, boundary: Boundary) -> bool:
@@ -404,7 +404,7 @@ class Saver:
         self.session.events.emit("stop", reason=reason, **asdict(position))
         raise Stopped(
             "ANY-RUN-011",
-            f"stopped by {reason}: saved {self.session.directory} at {where}",
+            f"stopped by {reason}: saved {self.session.named} at {where}",
             hint="start it again the same way, on any number of devices, to go on",
         )
 

@@ -34,6 +34,7 @@ from anyrig.store.lock import RunLock
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint
 from anyrig.store.remote.opened import mirror_of
+from anyrig.store.remote.url import cleaned, is_url
 from anyrig.store.retain import Keep
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import drained, write_checkpoint
@@ -70,6 +71,7 @@ class Session:
                 "ANY-RUN-004", f"resume: expected auto, never or must, found {resume!r}", hint='use resume="auto"'
             )
         self.directory = local_directory(directory)
+        self.named = cleaned(str(directory)) if is_url(directory) else str(self.directory)  # to be shown
         self.checkpoints = self.directory / "checkpoints"
         self.resume = resume
         self.keep = keep

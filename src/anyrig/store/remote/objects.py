@@ -178,7 +178,7 @@ class Objects:
             except PermissionError as error:
                 raise AnyrigError(
                     "ANY-REMOTE-003",
-                    f"{self.url}: may not {verb} {name or 'it'}: {cleaned(str(error))}.",
+                    f"{self.url}: may not {verb} {name or 'it'}: {cleaned(str(error)).rstrip('.')}.",
                     hint="check the credentials and what they allow (read, write, list and delete are needed)",
                 ) from None
             except Exception as error:
@@ -189,7 +189,7 @@ class Objects:
                 self._pause(self._backoff * 2 ** (attempt - 1))
         raise Unreachable(
             "ANY-REMOTE-002",
-            f"{self.url}: could not {verb} {name or 'it'}, tried {self._attempts} times; at last {why}.",
+            f"{self.url}: could not {verb} {name or 'it'}, tried {self._attempts} times; at last {why.rstrip('.')}.",
             hint="check the network, then start again the same way: what is saved locally is kept, see anyrig sync",
         ) from None
 
