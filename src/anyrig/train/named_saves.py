@@ -135,21 +135,22 @@ def formatted(template: str, values: Mapping[str, float]) -> str:
 class NamedSaves:
     """The saves of a fit, or of several one after another."""
 
-    def __init__(self, settings: NamedSettings) -> None:
+    def __init__(self, settings: NamedSettings, *, verbose: bool = False) -> None:
         self._settings = settings
+        self._verbose = verbose
         self._best = settings.threshold
         self._background: Background[None] = Background()
         self._model: Any = None
         self._constant: frozenset[str] = frozenset()
         self._known: set[str] | None = None
-        self._epoch = self._batch = self._steps = self._since = 0
+        self._epoch = self._batch = self._steps = 0
         self._told = False
 
     def begin(self, model: Any, params: Mapping[str, Any]) -> None:
         """Look at what is there under a name without fields: its best value is the one to beat."""
         settings = self._settings
         refuse_workers(model)
-        self._model, self._known, self._batch, self._steps, self._since = model, None, 0, 0, 0
+        self._model, self._known, self._batch, self._steps = model, None, 0, 0
         self._constant = not_finite(capture(model, optimizer=False, metrics=False).tensors)
         if fields_of(settings.template):
             return
@@ -165,14 +166,15 @@ class NamedSaves:
 
     def batch_ends(self, batch: int, logs: Mapping[str, Any]) -> None:
         """Check the names of metrics after the first batch; save if it is time."""
+        new, self._batch = batch + 1 - self._batch, batch + 1
         if self._known is None:
+            new = min(new, self._model.steps_per_execution)  # the others of the epoch were made before a restart
+            self._steps = max(_updates(self._model) - new, 0)  # the run's, restored by now with the optimizer
             self._known = {*logs, *(f"val_{name}" for name in logs), _ADDED}
             self._refuse_unknown(sorted(logs))
-        new, self._batch = batch + 1 - self._batch, batch + 1
-        self._steps, self._since = self._steps + new, self._since + new
+        self._steps += new
         every = self._settings.every
-        if every.unit == "step" and self._since >= every.count:
-            self._since = 0
+        if every.unit == "step" and self._steps % every.count < new:
             self._save_if_better(_numbers(logs))
 
     def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
@@ -222,8 +224,7 @@ class NamedSaves:
 
     def _save(self, metrics: Mapping[str, float]) -> None:
         settings, model = self._settings, self._model
-        updates = 0 if model.optimizer is None else int(to_array(model.optimizer.iterations))
-        step = max(updates, self._steps)  # a second fit counts its steps anew, the optimizer goes on
+        step = max(_updates(model), self._steps)
         counts = {"epoch": self._epoch + 1, "batch": self._batch, "step": step}
         whole = not settings.weights_only
         captured = capture(model, optimizer=whole, metrics=whole)
@@ -237,6 +238,8 @@ class NamedSaves:
             check=partial(refuse_not_finite, step=step, constant=self._constant),
         )
         path, alone = Path(formatted(settings.template, {**metrics, **counts})), not fields_of(settings.template)
+        if self._verbose:
+            say(f"saving {path} at step {step:,}")
         self._background.start(partial(_write, path, step, with_means(model, captured.tensors), write, alone=alone))
 
 
@@ -257,6 +260,10 @@ def _newest_of_ours(path: Path) -> Checkpoint | None:
     if any(_MARK not in folder.progress for folder in found) or (path / "checkpoints").is_dir():
         raise _refused(f"{path} holds a run, which saves under this name would mix with", "give another name")
     return found[0] if found else None
+
+
+def _updates(model: Any) -> int:
+    return 0 if model.optimizer is None else int(to_array(model.optimizer.iterations))
 
 
 def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:
