@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import anyrig
+from anyrig.cli.runs import stored_rule
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.state.capture import capture
 from anyrig.state.restore import restore
@@ -20,6 +23,9 @@ from anyrig.store.commit import committed_steps, newest_sound
 from anyrig.store.digest import model_digest_of
 from anyrig.store.lock import RunLock
 from anyrig.store.read import Checkpoint, open_checkpoint
+from anyrig.store.remote.listing import Shelf
+from anyrig.store.remote.objects import Objects
+from anyrig.store.retain import Keep
 from anyrig.testing.processes import run_python
 from anyrig.train.fork import fork
 from anyrig.train.plain_fit import refuse_workers
@@ -167,6 +173,97 @@ def test_runs_of_the_two_loops_do_not_mix(tmp_path: Path) -> None:
         fork(tmp_path / "plain", tmp_path / "new", virtual_replicas=2)
 
 
+def test_the_rules_are_stored_with_the_run(tmp_path: Path) -> None:
+    fit(build(), 1, anyrig.Checkpoint(tmp_path / "run", keep_last=2, monitor="loss"))
+    assert stored_rule(_newest(tmp_path / "run")) == Keep(last=2, best=1, monitor="loss")
+
+
+@pytest.mark.parametrize(
+    ("monitor", "more"), [("los_loss", {}), ("val_loss", {}), ("val_a_loss", {"validation_data": (X, Y)})]
+)
+def test_a_monitor_that_no_metric_has_is_an_error_after_the_first_epoch(
+    tmp_path: Path, monitor: str, more: dict[str, Any]
+) -> None:
+    model = build()
+    with pytest.raises(UsageError, match=f"no metric '{monitor}' after epoch 1; there are loss, mae") as caught:
+        fit(model, 3, anyrig.Checkpoint(tmp_path / "run", monitor=monitor), **more)
+    assert caught.value.code == "ANY-RUN-041"
+    assert int(model.optimizer.iterations) == 3
+    assert not (tmp_path / "run" / ".lock").exists()
+    assert fit(build(), 2, anyrig.Checkpoint(tmp_path / "run")).epoch == [1]
+
+
+def test_a_monitor_waits_for_the_first_epoch_that_is_validated(tmp_path: Path) -> None:
+    validation: dict[str, Any] = {"validation_data": (X, Y), "validation_freq": 2}
+    assert fit(build(), 3, anyrig.Checkpoint(tmp_path / "run", monitor="val_loss"), **validation).epoch == [0, 1, 2]
+
+
+def test_a_fit_of_a_finished_run_returns_the_history_of_the_run(tmp_path: Path) -> None:
+    trained = fit(build(), 2, anyrig.Checkpoint(tmp_path / "run"), validation_data=(X, Y)).history
+    again = fit(build(), 2, anyrig.Checkpoint(tmp_path / "run"), validation_data=(X, Y))
+    assert (again.history, again.epoch) == (trained, [])
+
+
+def test_an_optimizer_set_otherwise_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def train(epochs: int, rate: float, momentum: float, *callbacks: Any) -> str:
+        model = build()
+        model.compile(keras.optimizers.SGD(rate, momentum=momentum), "mse", run_eagerly=True)
+        fit(model, epochs, *callbacks, anyrig.Checkpoint(tmp_path / "run"))
+        return capsys.readouterr().out
+
+    slower = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.005)
+    assert train(1, 0.01, 0.9) == ""
+    unused = "learning_rate 0.1 is not used, the run goes on with the stored 0.01 (a LearningRateScheduler changes it)"
+    assert train(2, 0.1, 0.8) == f"optimizer: {unused}; momentum was 0.9 and is 0.8 from here on\n"
+    assert train(3, 0.1, 0.8) == f"optimizer: {unused}\n"
+    assert train(4, 0.01, 0.8, slower) == ""
+    assert train(5, 0.01, 0.8, slower) == ""  # the rate that is stored is another, as the program itself has set it
+
+
+def test_verbose_tells_each_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = anyrig.Checkpoint(str(tmp_path / "w-{step}"), save_weights_only=True, verbose=1)
+    fit(build(), 1, named, anyrig.Checkpoint(tmp_path / "run", verbose=1))
+    saved = [f"saving {tmp_path / 'w-3'} at step 3", f"saved {tmp_path / 'run' / 'checkpoints' / 'step-000000003'}"]
+    assert capsys.readouterr().out.splitlines() == saved
+
+
+def test_an_unsaved_last_epoch_that_the_end_changed_claims_no_metric(tmp_path: Path) -> None:
+    def stops() -> Any:
+        return keras.callbacks.EarlyStopping("loss", mode="max", patience=1, restore_best_weights=True)
+
+    for name, callbacks in (("before", [stops()]), ("after", [])):
+        saver = anyrig.Checkpoint(tmp_path / name, every="9 epochs")
+        fit(build(), 9, *callbacks, saver, *([] if callbacks else [stops()]))
+    assert _newest(tmp_path / "before").progress["changed_at_end"]
+    fit(build(), 2, anyrig.Checkpoint(tmp_path / "whole", every="9 epochs"))
+    newest = _newest(tmp_path / "whole")
+    assert (newest.progress["changed_at_end"], newest.progress["boundary"]) == (False, "end")
+
+
+def test_at_a_url_fit_ends_when_all_is_uploaded_or_says_what_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANYRIG_SPOOL", str(tmp_path / "spool"))
+    url = f"memory://{tmp_path.name}/cats"
+    put_file = MemoryFileSystem.put_file
+
+    def slowly(*given: Any, **more: Any) -> None:
+        time.sleep(0.2)
+        put_file(*given, **more)
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", slowly)
+    fit(build(), 2, anyrig.Checkpoint(url))
+    assert [step.step for step in Shelf(Objects(url)).list().steps] == [3, 6]
+    assert capsys.readouterr().out == ""
+
+    def away(*given: Any, **more: Any) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", away)
+    fit(build(), 3, anyrig.Checkpoint(url))
+    assert f"not uploaded to {url} yet: 1 checkpoints (step 9)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "code", "found"),
     [
@@ -176,6 +273,7 @@ def test_runs_of_the_two_loops_do_not_mix(tmp_path: Path) -> None:
             "every 5 steps, and plain model.fit can only be carried on after an epoch",
         ),
         ({"directory": None}, "ANY-RUN-012", "the Checkpoint has no directory"),
+        ({"verbose": 2}, "ANY-RUN-001", "verbose: expected 0 or 1, found 2"),
     ],
 )
 def test_what_plain_fit_cannot_do_is_refused_before_training(
@@ -209,6 +307,16 @@ def test_names_with_fields_hold_whole_states_or_weights(tmp_path: Path) -> None:
     stored = open_checkpoint(tmp_path / "w-2-3-6" / "step-000000006")
     assert {name.partition("/")[0] for name in stored.names} == {"model"}
     assert stored.model_digest == last.model_digest
+
+
+def test_save_freq_counts_the_steps_of_the_run(tmp_path: Path) -> None:
+    def train(epochs: int) -> None:
+        every = anyrig.Checkpoint(str(tmp_path / "w-{step}"), save_weights_only=True, save_freq=4)
+        fit(build(), epochs, every, anyrig.Checkpoint(tmp_path / "run"))
+
+    train(1)
+    train(3)
+    assert sorted(path.name for path in tmp_path.glob("w-*")) == ["w-4", "w-8"]
 
 
 def test_B091_the_best_is_compared_in_full_precision_and_over_restarts(tmp_path: Path) -> None:

@@ -93,12 +93,9 @@ def _refuse_missing(monitor: str | None, committed: list[Checkpoint]) -> None:
     """Raise if no checkpoint has the metric that is asked for: no best one would be seen, and all would go."""
     from anyrig.store.known import known_of, metric_of
 
-    there = {name for found in committed for name, value in known_of(found).metrics.items() if value is not None}
-    if (
-        monitor is None
-        or not committed
-        or any(metric_of(known_of(found).metrics, monitor) is not None for found in committed)
-    ):
+    metrics = [known_of(found).metrics for found in committed]
+    there = {name for found in metrics for name in found if metric_of(found, name) is not None}
+    if monitor is None or not committed or monitor in there:
         return
     raise UsageError(
         "ANY-CLI-014",

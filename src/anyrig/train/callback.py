@@ -12,6 +12,8 @@ from typing import Any
 import keras
 
 from anyrig.errors import UsageError
+from anyrig.report.reports import SaveReport
+from anyrig.report.say import say
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.train.checkpoint import CheckpointSettings
 from anyrig.train.named_saves import NamedSaves, NamedSettings, fields_of, named_settings
@@ -35,7 +37,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     With fields of `str.format` in its name ("runs/m-{epoch:02d}-{val_loss:.2f}"), with `save_weights_only` or with
     `save_best_only` it does what Keras's ModelCheckpoint does: each save is a checkpoint of its own in a folder of that
-    name, and nothing is restored. `filepath` and `save_freq` are ModelCheckpoint's names of `directory` and `every`.
+    name, and nothing is restored. `filepath` and `save_freq` are ModelCheckpoint's names of `directory` and `every`;
+    `verbose=1` prints a line for each save.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Checkpoint(keras.callbacks.Callback):
         initial_value_threshold: float | None = None,
         filepath: str | os.PathLike[str] | None = None,
         save_freq: int | str | None = None,
+        verbose: int = 0,
     ) -> None:
         super().__init__()
         path = _one("directory", directory, "filepath", filepath)
@@ -84,7 +88,12 @@ class Checkpoint(keras.callbacks.Callback):
                 mode=mode,
                 threshold=initial_value_threshold,
             )
-        self._saves: PlainFit | NamedSaves = PlainFit(self.settings) if self.named is None else NamedSaves(self.named)
+        self._verbose = _refuse_other_verbosity(verbose)
+        self._saves: PlainFit | NamedSaves = (
+            PlainFit(self.settings, self.on_save_report)
+            if self.named is None
+            else NamedSaves(self.named, verbose=self._verbose)
+        )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Open the run directory, and restore the newest state that is there."""
@@ -106,6 +115,11 @@ class Checkpoint(keras.callbacks.Callback):
         """Save what the end has changed, wait for the save in flight, and let go of the directory."""
         self._saves.end()
 
+    def on_save_report(self, save: SaveReport) -> None:
+        """Say which checkpoint of the run directory was written, if asked to."""
+        if self._verbose and self.named is None:
+            say(f"saved {save.path}")
+
     def get_state(self) -> dict[str, Any]:
         """Return what `Rig.fit` keeps for the next start: the best value so far of `save_best_only`."""
         return self._saves.state()
@@ -123,6 +137,12 @@ def _one(name: str, value: Any, other: str, alias: Any) -> Any:
 
 def _every(save_freq: int | str) -> str:
     return "1 epoch" if save_freq == "epoch" else f"{save_freq} steps"
+
+
+def _refuse_other_verbosity(verbose: int) -> bool:
+    if verbose not in (0, 1):
+        raise UsageError("ANY-RUN-001", f"checkpoint: verbose: expected 0 or 1, found {verbose!r}", hint="verbose=1")
+    return bool(verbose)
 
 
 def _refuse_file_names(path: Any) -> None:

@@ -7,26 +7,31 @@ epoch. Of the files everything is promised that `Rig.fit` promises: same lock, s
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from anyrig.environment import environment
 from anyrig.errors import UsageError
 from anyrig.locations import local_directory
+from anyrig.report.reports import SaveReport
 from anyrig.report.say import say
 from anyrig.state.capture import Captured, capture
 from anyrig.state.replicas import with_means
 from anyrig.state.restore import restore
 from anyrig.state.values import to_array
 from anyrig.store.digest import state_digest_of
+from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
 from anyrig.train.checkpoint import CheckpointSettings
+from anyrig.train.kerasfit import changed_settings, kept_settings, optimizer_settings, to_be_validated
 from anyrig.train.loop import Boundary, Position
+from anyrig.train.pace import refuse_missing
 from anyrig.train.session import Session, not_finite
 from anyrig.train.timing import Timing
 
@@ -50,8 +55,9 @@ def refuse_other_loop(progress: Mapping[str, Any], loop: str) -> None:
 class PlainFit:
     """The saves of plain fits, one after another, into one run directory."""
 
-    def __init__(self, settings: CheckpointSettings) -> None:
+    def __init__(self, settings: CheckpointSettings, saved: Callable[[SaveReport], None]) -> None:
         self._settings = settings
+        self._saved = saved
         self._fit: _Fit | None = None
 
     def begin(self, model: Any, params: Mapping[str, Any]) -> None:
@@ -77,7 +83,8 @@ class PlainFit:
                     directory, resume="auto", keep=self._settings.keep, max_shard_bytes=self._settings.max_shard_bytes
                 )
             )
-            self._fit = _Fit(session, model, self._settings, params["epochs"], bool(params.get("verbose", 1)))
+            verbose = bool(params.get("verbose", 1))
+            self._fit = _Fit(session, model, self._settings, params["epochs"], verbose, self._saved)
             self._fit.open()
             _open_sessions[key] = session
             stack.pop_all()
@@ -94,19 +101,31 @@ class PlainFit:
 
     def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Save if it is time."""
-        if self._fit is not None:
-            self._fit.epoch_ends(epoch, logs)
+        if self._fit is None:
+            return
+        self._fit.epoch_ends(epoch, logs)
+        try:
+            self._fit.refuse_missing_metric()
+        except UsageError:
+            close(self._let_go().session)
+            raise
 
     def end(self) -> None:
-        """Save what the end has changed, wait for the save in flight, and let go of the directory."""
+        """Save what the end has changed, wait until all is written and uploaded, and let go of the directory."""
+        if self._fit is None:
+            return
+        fit = self._let_go()
+        try:
+            fit.save_end()
+        finally:
+            close(fit.session)
+
+    def _let_go(self) -> _Fit:
         fit, self._fit = self._fit, None
-        if fit is not None:
-            _open_sessions.pop(fit.session.directory.absolute(), None)
-            fit.model._initial_epoch = None
-            try:
-                fit.save_end()
-            finally:
-                close(fit.session)
+        assert fit is not None
+        _open_sessions.pop(fit.session.directory.absolute(), None)
+        fit.model._initial_epoch = None
+        return fit
 
     def state(self) -> dict[str, Any]:
         """Return nothing: the run directory has it all."""
@@ -119,13 +138,24 @@ class PlainFit:
 class _Fit:
     """One fit: where it stands, and what it saves."""
 
-    def __init__(self, session: Session, model: Any, settings: CheckpointSettings, epochs: int, verbose: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        model: Any,
+        settings: CheckpointSettings,
+        epochs: int,
+        verbose: bool,
+        told: Callable[[SaveReport], None],
+    ) -> None:
         self.session = session
         self.model = model
         self.in_epoch = 0
         self._timing = Timing(settings.interval)
         self._epochs = epochs
         self._verbose = verbose
+        self._told = told
+        self._optimizer = optimizer_settings(model)
+        self._before_end: list[StoredTensor] | None = None  # what the last epoch left, held if it is not saved
         progress = session.progress
         self._step: int = progress.get("step", 0)
         self._epoch: int = progress.get("position", {}).get("epoch", 0)
@@ -141,6 +171,7 @@ class _Fit:
         if stored is not None:
             with self.model.distribute_strategy.scope():
                 restore(stored, self.model, metrics=False)  # Keras resets them when an epoch begins
+            self._compare_optimizer(stored.record.get("optimizer_settings", {}))
         session.begin()
         for message in session.messages:
             self._say(message)
@@ -155,33 +186,69 @@ class _Fit:
         if stored.progress["stop_training"] or self._epoch >= self._epochs:
             self._say(f"nothing is left to train: {ended} after epoch {self._epoch} of {self._epochs}")
             self.model._initial_epoch = max(self._epoch, self._epochs)
+            self._hand_history()
         else:
             self._say(f"resuming {session.named} at step {self._step:,}, after epoch {self._epoch} of {self._epochs}")
             self.model._initial_epoch = self._epoch
         session.events.emit("resume", **self._position())
 
+    def _compare_optimizer(self, first: Mapping[str, str]) -> None:
+        if said := changed_settings(first, self._optimizer, optimizer_settings(self.model)):
+            say(said)
+        self._optimizer = kept_settings(first, self._optimizer)
+
+    def _hand_history(self) -> None:
+        """Let `fit`, which makes no epoch, return the numbers of those that the run has made."""
+        history = getattr(self.model, "history", None)
+        if isinstance(history, keras.callbacks.History):
+            history.history = {name: list(values) for name, values in self._history.items()}
+
+    def refuse_missing_metric(self) -> None:
+        """Raise if the epoch that is over lacks the monitored metric."""
+        monitor, epoch = self.session.keep.monitor, self._epoch
+        validated = any(name.startswith("val_") for name in self._metrics) or to_be_validated(self.model, epoch)
+        refuse_missing(monitor, self._metrics, epoch, validated=validated)
+
     def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Note where training stands, and save if it is time."""
-        self.session.saved(wait=False)
+        self._fetch(wait=False)
         self._step, self._epoch, self.in_epoch = self._step + self.in_epoch, epoch + 1, 0
         self._metrics = {name: float(value) for name, value in logs.items() if np.ndim(value) == 0}
         for name, value in self._metrics.items():
             self._history.setdefault(name, []).append(value)
         self.session.events.emit("epoch", **self._position(), metrics=self._metrics)
+        self._before_end = None
         if self._due():
             self._save(self._capture(), "epoch")
+        elif self.model.stop_training or self._epoch >= self._epochs:
+            self._before_end = self._capture().tensors
 
     def save_end(self) -> None:
         """Save what the end of training has changed; an unchanged state is there already."""
-        self.session.saved(wait=True)
+        self._fetch(wait=True)
         captured, newest = self._capture(), self.session.newest
-        unchanged = newest is not None and newest.state_digest == state_digest_of(captured.tensors, self._step)
+        now = state_digest_of(captured.tensors, self._step)
+        unchanged = newest is not None and newest.state_digest == now
         stopped = bool(self.model.stop_training) and self._epoch < self._epochs
         if self._step and not (unchanged and self._saved == (self._step, stopped)):
-            changed = self._saved is not None and self._saved[0] == self._step and not unchanged
-            self._save(captured, "end", stopped=stopped, changed=changed)
-            self.session.saved(wait=True)
+            # A callback that stops after this one was asked leaves nothing to compare with: then no metric is claimed.
+            held = self._before_end
+            same = unchanged if held is None else state_digest_of(held, self._step) == now
+            self._save(captured, "end", stopped=stopped, changed=not same)
+            self._fetch(wait=True)
         self.session.events.emit("end", **self._position())
+        for line in self.session.settle():
+            say(line)
+            self.session.events.emit("remote", message=line)
+
+    def _fetch(self, *, wait: bool) -> None:
+        """Tell of a save that has ended; raise the error of one that failed."""
+        report = self.session.saved(wait=wait)
+        if report is not None:
+            self._told(report)
+            for warning in report.warnings:
+                self._say(warning)
+                self.session.events.emit("warning", message=warning)
 
     def _due(self) -> bool:
         now, boundary = time.perf_counter(), Boundary("epoch")
@@ -196,7 +263,7 @@ class _Fit:
 
     def _save(self, captured: Captured, boundary: str, *, stopped: bool = False, changed: bool = False) -> None:
         began = time.perf_counter()
-        self.session.saved(wait=True)
+        self._fetch(wait=True)
         self.session.save(
             self._step,
             captured.tensors,
@@ -215,7 +282,12 @@ class _Fit:
             },
             documents=captured.documents,
             assets=captured.assets,
-            record={"numeric": numeric_settings(), "environment": environment()},
+            record={
+                "keep": asdict(self.session.keep),
+                "optimizer_settings": self._optimizer,
+                "numeric": numeric_settings(),
+                "environment": environment(),
+            },
         )
         self._timing.saved(began, time.perf_counter())
         self._saved = self._step, stopped
