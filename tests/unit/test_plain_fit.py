@@ -14,12 +14,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import anyrig
-from anyrig.cli.runs import stored_rule
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.state.capture import capture
 from anyrig.state.restore import restore
 from anyrig.store.commit import committed_steps, newest_sound
 from anyrig.store.digest import model_digest_of
+from anyrig.store.known import stored_rule
 from anyrig.store.lock import RunLock
 from anyrig.store.read import Checkpoint, open_checkpoint
 from anyrig.store.remote.listing import Shelf
