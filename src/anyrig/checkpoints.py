@@ -8,6 +8,7 @@ complete, is in the hidden folder: a load looks there, too. So at every moment o
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,12 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
 from anyrig.environment import PACKAGES, environment, version
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.locations import find_checkpoint, on_this_machine
 from anyrig.state.capture import Captured, capture
 from anyrig.state.measures import unbuilt
@@ -38,11 +39,12 @@ from anyrig.store.local import LOCAL, LocalFiles, folder_names, make_folders, re
 from anyrig.store.lock import RunLock
 from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES
-from anyrig.store.read import Checkpoint, open_checkpoint
+from anyrig.store.read import Checkpoint, Replaced, open_checkpoint
 from anyrig.store.remote.url import cleaned, is_url
 from anyrig.store.write import drained, errors_named, write_checkpoint
 
 _Path = str | os.PathLike[str]
+_T = TypeVar("_T")
 
 
 class Saving:
@@ -255,23 +257,26 @@ def load(
     here = on_this_machine(path)
     if missing_ok and _nothing_at(here):
         return LoadReport(restored={}, source=str(here), notes=("nothing is there yet: the model is as it was",))
-    checkpoint, notes = _open(here, mmap)
+    settings = {
+        "weights_only": weights_only,
+        "optimizer": optimizer is not False,
+        "slots": slots,
+        "metrics": metrics,
+        "include": tuple(include),
+        "exclude": tuple(exclude),
+        "strict": strict,
+        "cast": cast,
+    }
+    with _holding(into, optimizer):
+        return _as_long_as_replaced(here, lambda: _load(here, into, mmap, verify, settings))
+
+
+def _load(path: Path, into: keras.Model, mapped: bool | None, verify: Verify, settings: dict[str, Any]) -> LoadReport:
+    checkpoint, notes = _open(path, mapped)
+    metrics = settings["metrics"]
     if metrics is None and not (metrics := _has_metrics_of(checkpoint, into)):
         notes.append("metrics were not loaded: those of the model have no variables before their first batch")
-    with _holding(into, optimizer):
-        report = restore(
-            checkpoint,
-            into,
-            verify=verify,
-            weights_only=weights_only,
-            optimizer=optimizer is not False,
-            slots=slots,
-            metrics=metrics,
-            include=tuple(include),
-            exclude=tuple(exclude),
-            strict=strict,
-            cast=cast,
-        )
+    report = restore(checkpoint, into, verify=verify, **{**settings, "metrics": metrics})
     return replace(
         report,
         source=str(checkpoint.path),
@@ -279,6 +284,25 @@ def load(
         progress=checkpoint.progress,
         notes=(*notes, *other_versions(checkpoint.record)),
     )
+
+
+_TRIES = 10
+_PAUSE_SECONDS = 0.02
+_NOT_THERE = ("ANY-LOAD-001", "ANY-LOAD-002", "ANY-LOAD-013")  # what one finds between two renames, too
+
+
+def _as_long_as_replaced(path: Path, act: Callable[[], _T]) -> _T:
+    """Do it again, some times, while saves replace or retention removes what it opens: then a newer one is there."""
+    for _ in range(_TRIES - 1):
+        try:
+            return act()
+        except (AnyrigError, FileNotFoundError) as error:
+            transient = not isinstance(error, AnyrigError) or error.code in _NOT_THERE or isinstance(error, Replaced)
+            real = Path(os.path.realpath(path))
+            if not transient or not (os.path.lexists(real) or os.path.lexists(_work_folder(real))):
+                raise
+        time.sleep(_PAUSE_SECONDS)
+    return act()
 
 
 def digest(what: keras.Model | _Path, *, step: int | None = None) -> str:
@@ -289,7 +313,8 @@ def digest(what: keras.Model | _Path, *, step: int | None = None) -> str:
     """
     if isinstance(what, keras.Model):
         return state_digest_of(capture(what).tensors, _step(what, {}) if step is None else step)
-    return _open(on_this_machine(what), None)[0].state_digest
+    path = on_this_machine(what)
+    return _as_long_as_replaced(path, lambda: _open(path, None)[0]).state_digest
 
 
 def other_versions(record: Mapping[str, Any]) -> list[str]:
@@ -306,7 +331,8 @@ def other_versions(record: Mapping[str, Any]) -> list[str]:
 def _open(path: Path, mapped: bool | None) -> tuple[Checkpoint, list[str]]:
     """Open what `path` means, wherever a save that was killed has left it; one of this process is waited for."""
     _wait_for_save(path)
-    hidden = None if os.path.lexists(path) else newest_committed(_work_folder(Path(os.path.realpath(path))))
+    real = Path(os.path.realpath(path))  # a link stays where it is while what it leads to is replaced
+    hidden = None if os.path.lexists(real) else newest_committed(_work_folder(real))
     if hidden is None:
         return open_checkpoint(find_checkpoint(path), mapped=mapped), []
     note = f"a save did not come to its end: the complete checkpoint was found in {hidden.path}"

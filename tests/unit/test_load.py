@@ -18,12 +18,17 @@ import pytest
 import tensorflow as tf
 
 import anyrig
-from anyrig import checkpoints
+from anyrig import checkpoints, locations
 from anyrig.errors import AnyrigError, UsageError
+from anyrig.state.capture import capture
 from anyrig.state.choice import convert
 from anyrig.state.report import LoadReport
 from anyrig.state.values import to_array
+from anyrig.store.commit import committed_steps
 from anyrig.store.local import LocalFiles
+from anyrig.store.read import Checkpoint
+from anyrig.store.retain import remove_steps
+from anyrig.store.write import write_checkpoint
 from tests.unit.state_models import state_of
 
 layers = keras.layers
@@ -494,6 +499,75 @@ def test_a_load_waits_for_the_save_in_flight(tmp_path: Path, monkeypatch: pytest
     saving = anyrig.save(tmp_path / "slow", model, wait=False)
     assert not saving.done
     assert anyrig.load(tmp_path / "slow", model).restored
+
+
+def while_reading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let `act` happen once, after the next checkpoint was opened and before its tensors are read."""
+    plain = Checkpoint.tensors
+
+    def tensors(self: Checkpoint, *given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Checkpoint, "tensors", plain)
+        act()
+        return self.tensors(*given, **named)
+
+    monkeypatch.setattr(Checkpoint, "tensors", tensors)
+
+
+@pytest.mark.parametrize("verify", ["off", "fast", "full"])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_what_is_replaced_while_it_is_loaded_is_loaded_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: Any, mmap: bool
+) -> None:
+    model, held = holding({"a": np.zeros(3, np.float32)})
+    other, again = holding({"a": np.zeros(3, np.float32)})
+    for value in (1, 2):
+        held["a"].assign(np.full(3, value))
+        if value == 1:
+            anyrig.save(tmp_path / "c", model, progress={"value": 1})
+    while_reading(monkeypatch, lambda: anyrig.save(tmp_path / "c", model, progress={"value": 2}))
+    report = anyrig.load(tmp_path / "c", into=other, verify=verify, mmap=mmap)
+    assert (report.progress, to_array(again["a"]).tolist()) == ({"value": 2}, [2, 2, 2])
+
+
+def test_the_newest_step_of_a_run_that_goes_on_is_loaded_and_none_that_retention_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, held = holding({"a": np.zeros(3, np.float32)})
+    steps = tmp_path / "run" / "checkpoints"
+    steps.mkdir(parents=True)
+
+    def goes_on(step: int) -> None:
+        held["a"].assign(np.full(3, step))
+        write_checkpoint(steps, step, capture(model).tensors, progress={})
+        remove_steps(steps, [found for found in committed_steps(steps) if found != step])
+
+    goes_on(1)
+    while_reading(monkeypatch, lambda: goes_on(2))
+    assert anyrig.load(tmp_path / "run", into=model).step == 2
+    listed = iter([[], [1]])  # each name was gone when it was looked at; and a step that was removed after that
+    monkeypatch.setattr(locations, "committed_steps", lambda folder: next(listed, None) or committed_steps(folder))
+    assert anyrig.load(tmp_path / "run", into=model).step == 2
+    monkeypatch.setattr(locations, "committed_steps", lambda folder: [])
+    with pytest.raises(UsageError, match="no committed checkpoint"):
+        anyrig.load(tmp_path / "run", into=model)
+
+
+def test_between_the_two_renames_a_save_is_found_behind_a_link_and_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = holding({"a": np.zeros(3, np.float32)})
+    anyrig.save(tmp_path / "c", model)
+    (tmp_path / "link").symlink_to(tmp_path / "c")
+    hidden = tmp_path / ".c.saving" / "step-000000000"
+    hidden.parent.mkdir()
+    (tmp_path / "c").rename(hidden)
+    assert anyrig.load(tmp_path / "link", into=model).source == str(hidden)
+    while_reading(monkeypatch, lambda: hidden.rename(tmp_path / "c"))
+    assert anyrig.load(tmp_path / "link", into=model).source == str(tmp_path / "link")
+    monkeypatch.setattr(checkpoints, "newest_committed", lambda folder: None)  # looked at before it was there
+    (tmp_path / "c").rename(hidden)
+    monkeypatch.setattr(time, "sleep", lambda _: hidden.rename(tmp_path / "c"))
+    assert anyrig.load(tmp_path / "c", into=model).source == str(tmp_path / "c")
 
 
 def test_a_save_in_the_background_raises_where_it_is_waited_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.digest import tensor_hash
 from anyrig.store.manifest import FileEntry, Manifest, Piece, TensorEntry, encode
 from anyrig.store.parse import ManifestError
-from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
+from anyrig.store.read import Checkpoint, Replaced, open_checkpoint, verify_checkpoint
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import write_checkpoint
 
@@ -258,3 +259,38 @@ def test_a_tensor_checksum_that_its_chunks_contradict_is_damage(tmp_path: Path) 
     unlock(checkpoint.path / "manifest.json").write_bytes(encode(lying))
     (damage,) = verify_checkpoint(open_checkpoint(checkpoint.path))
     assert (damage.tensor, damage.what) == ("model/lines", "its checksum does not match its content")
+
+
+READS = {
+    "off": lambda checkpoint: checkpoint.tensors(["model/w"], verify="off"),
+    "full": lambda checkpoint: checkpoint.tensors(["model/w"], verify="full"),
+    "rows": lambda checkpoint: checkpoint.tensor("model/w", slice(0, 2)),
+    "asset": lambda checkpoint: checkpoint.asset("words.txt"),
+}
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("read", READS)
+def test_a_checkpoint_that_was_replaced_or_removed_gives_nothing_of_the_next_one(
+    tmp_path: Path, read: str, mapped: bool
+) -> None:
+    def write(value: float) -> Path:
+        tensors = [StoredTensor(name="model/w", array=np.full((4, 16), value))]
+        return write_checkpoint(
+            tmp_path, 9, tensors, progress={}, assets={"words.txt": str(value).encode()}, replace=True
+        ).path
+
+    opened = open_checkpoint(write(1.0), mapped=mapped)
+    kept = open_checkpoint(opened.path, mapped=True)
+    before = kept.tensor("model/w")
+    write(2.0)
+    write(1.0)
+    again = open_checkpoint(opened.path, mapped=mapped)
+    write(3.0)
+    for checkpoint in (opened, again):
+        with pytest.raises(Replaced):
+            READS[read](checkpoint)
+    shutil.rmtree(opened.path)
+    with pytest.raises(Replaced):
+        READS[read](opened)
+    assert before[0, 0] == kept.tensor("model/w")[0, 0] == 1, "what was mapped stays what it was"

@@ -35,14 +35,22 @@ if TYPE_CHECKING:
 
 _MAX_MANIFEST_BYTES = 2**30
 
+Seen = tuple[str, int]
+"""What tells one save from every other: the checksum of its manifest, and when that was written."""
+
+
+class Replaced(AnyrigError):
+    """Another checkpoint, or none, has taken the place of the one that was opened."""
+
 
 class Checkpoint:
     """A committed checkpoint: its manifest is parsed and valid, its data not yet touched."""
 
-    def __init__(self, path: Path, manifest: Manifest, *, mapped: bool | None = None) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, mapped: bool | None = None, seen: Seen | None = None) -> None:
         self.path = path
         self.manifest = manifest
         self._mapped = mapped
+        self._seen = seen
         self._files = {entry.name: entry for entry in manifest.files}
         self._tensors = {tensor.name: tensor for tensor in manifest.tensors}
         self._aliases: dict[str, list[TensorEntry]] = {}
@@ -128,7 +136,9 @@ class Checkpoint:
         try:
             found = fetch(self.path, chunks, verify)
         except OSError as error:
-            raise unreadable(self.path, error) from error
+            self._cannot_read(self.path, error)
+        if verify != "full" and any(chunk.to_read for chunk in chunks):
+            self._require_current()  # "full" has compared every byte
         if found:
             piece = found[0].piece
             name = next(entry.name for entry in entries if entry.pieces[0] is piece)
@@ -172,7 +182,7 @@ class Checkpoint:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise unreadable(path, error) from error
+            self._cannot_read(path, error)
         if hash_bytes(content) != entry.checksum:
             self._unusable(name, "has changed since it was written")
         return content
@@ -209,7 +219,8 @@ class Checkpoint:
             with open(path, "rb", buffering=0) as file:
                 read_at(file, piece.start + rows.start * row, memory.data)
         except OSError as error:
-            raise unreadable(path, error) from error
+            self._cannot_read(path, error)
+        self._require_current()
         return _shaped(memory, entry, (rows.stop - rows.start, *entry.shape[1:]))
 
     def _want(self, entries: Sequence[TensorEntry]) -> None:
@@ -230,9 +241,11 @@ class Checkpoint:
             path = self._checked(self._files[file])
             try:
                 with open(path, "rb") as opened:
-                    self._maps[file] = mmap.mmap(opened.fileno(), self._files[file].size, access=mmap.ACCESS_COPY)
+                    mapped = mmap.mmap(opened.fileno(), self._files[file].size, access=mmap.ACCESS_COPY)
             except (OSError, ValueError) as error:
-                raise unreadable(path, error) from error
+                self._cannot_read(path, error)
+            self._require_current()
+            self._maps[file] = mapped
         return self._maps[file]
 
     def _checked(self, entry: FileEntry) -> Path:
@@ -240,7 +253,25 @@ class Checkpoint:
             self._unusable(entry.name, fault)
         return self.path / entry.name
 
+    def _require_current(self) -> None:
+        """Raise `Replaced` unless the folder still has the manifest that was opened, so that its files are its own."""
+        try:
+            current = self._seen is None or _manifest_of(self.path)[1] == self._seen
+        except ManifestError:
+            current = False
+        if not current:
+            raise Replaced(
+                "ANY-LOAD-019",
+                f"{self.path} was replaced or removed while it was read.",
+                hint="load again: what is there now is another checkpoint, or a later one has taken its place",
+            )
+
+    def _cannot_read(self, path: Path, error: OSError | ValueError) -> NoReturn:
+        self._require_current()
+        raise unreadable(path, error) from error
+
     def _unusable(self, name: str, fault: str) -> NoReturn:
+        self._require_current()
         raise AnyrigError(
             "ANY-LOAD-008",
             f"The file {name!r} of {self.path} {fault}.",
@@ -293,14 +324,15 @@ def open_checkpoint(path: str | os.PathLike[str], *, mapped: bool | None = None)
 
 def open_unfinished(folder: Path, step: int | None, *, mapped: bool | None = None) -> Checkpoint:
     """Open a folder whatever its name says, so that a repair can see what is in it; it holds `step` unless None."""
-    manifest = decode(_manifest_bytes(folder))
+    raw, seen = _manifest_of(folder)
+    manifest = decode(raw)
     if step not in (None, manifest.step):
         raise ManifestError(
             "ANY-LOAD-004",
             f"{folder} holds step {manifest.step}: the folder was renamed.",
             hint=f"name it {step_name(manifest.step)} again",
         )
-    return Checkpoint(folder, manifest, mapped=mapped)
+    return Checkpoint(folder, manifest, mapped=mapped, seen=seen)
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> list[Damage]:
@@ -308,7 +340,7 @@ def verify_checkpoint(checkpoint: Checkpoint) -> list[Damage]:
     return damage_in(checkpoint.path, checkpoint.manifest)
 
 
-def _manifest_bytes(folder: Path) -> bytes:
+def _manifest_of(folder: Path) -> tuple[bytes, Seen]:
     path = folder / MANIFEST
     try:
         status = os.lstat(path)
@@ -321,11 +353,12 @@ def _manifest_bytes(folder: Path) -> bytes:
     if status.st_size > _MAX_MANIFEST_BYTES:
         _not_a_checkpoint(folder, f"has a {MANIFEST} of {status.st_size} bytes")
     try:
-        return path.read_bytes()
+        raw = path.read_bytes()
     except FileNotFoundError:
         _no_manifest(folder)
     except OSError as error:
         raise unreadable(path, error) from error
+    return raw, (hash_bytes(raw), status.st_mtime_ns)
 
 
 def _no_manifest(folder: Path) -> NoReturn:
