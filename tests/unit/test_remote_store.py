@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,6 +21,7 @@ from anyrig.store.remote.lease import InUse
 from anyrig.store.remote.listing import Listing, Shelf
 from anyrig.store.remote.mirror import Mirror
 from anyrig.store.remote.objects import Objects, Unreachable
+from anyrig.store.remote.reading import local_copy
 from anyrig.store.remote.url import RunUrl, cleaned, is_url
 from anyrig.store.retain import Keep
 from anyrig.store.tensors import StoredTensor
@@ -257,6 +259,33 @@ def test_damage_at_the_url_is_never_used(tmp_path: Path) -> None:
     Objects(URL).remove(f"{there().steps[0].folder}/optimizer-00001-of-00001.safetensors")
     with pytest.raises(AnyrigError, match="starting anew would throw the run away"):
         machine(tmp_path, "third").arrive()
+
+
+@pytest.mark.parametrize("size", ["same size", "cut short", "gone"])
+@pytest.mark.parametrize("spooled", [True, False])
+def test_a_damaged_local_copy_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spooled: bool, size: str
+) -> None:
+    monkeypatch.setenv("ANYRIG_SPOOL", str(tmp_path / "spools"))
+    mirror = machine(tmp_path)
+    mirror.arrive()
+    save(mirror, 1)
+    mirror.settle()
+    if spooled:
+        shutil.copytree(mirror.run, RunUrl.of(URL).spool)
+    first = local_copy(URL)
+    assert ("copy" in first.parent.parent.name) is not spooled
+    data = first / "model-00001-of-00001.safetensors"
+    content = data.read_bytes()
+    data.unlink()
+    if size != "gone":
+        data.write_bytes(content[:-4] + (b"\xff\xff\x7f\x7f" if size == "same size" else b""))
+    again = local_copy(URL)
+    assert (again / data.name).read_bytes() == content
+    assert (again == first) is not spooled, "a run's own folder is left alone"
+    Faulty.calls.clear()
+    assert local_copy(URL) == again
+    assert not any(call == "get_file" for call, _ in Faulty.calls)
 
 
 def test_two_ways_on_from_one_run_are_not_mixed(tmp_path: Path) -> None:

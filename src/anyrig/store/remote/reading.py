@@ -10,6 +10,7 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.store.check import Advance, Damage, damage_in_stream, tensors_by_file
 from anyrig.store.local import LOCAL, folder_names, remove_tree
 from anyrig.store.manifest import FileEntry, TensorEntry
+from anyrig.store.read import verify_checkpoint
 from anyrig.store.remote.listing import CHECKPOINTS, Listing, RemoteStep, Shelf
 from anyrig.store.remote.objects import Objects
 from anyrig.store.remote.spool import kept_in
@@ -50,7 +51,8 @@ class RunAt:
 def local_copy(given: str) -> Path:
     """Return a local folder with the checkpoint that a URL means, the newest sound one of a run.
 
-    It is the one in the run's spool if that is the same, else a copy beside it, which replaces an earlier copy.
+    It is the one in the run's spool if that is the same and sound, else a copy beside it, which replaces an earlier
+    copy. Every byte of what is returned has been compared.
     """
     run = RunAt.look(given)
     problem: AnyrigError | None = None
@@ -58,7 +60,7 @@ def local_copy(given: str) -> Path:
         copies = run.url.spool.with_name(f"{run.url.spool.name}.copy") / CHECKPOINTS
         for folder in (run.url.spool / CHECKPOINTS, copies):
             for kept in kept_in(folder):
-                if kept.checksum == step.checksum:
+                if kept.checksum == step.checksum and not verify_checkpoint(kept.checkpoint):
                     return kept.checkpoint.path
         for name in folder_names(copies):
             remove_tree(LOCAL, copies / name)
