@@ -22,7 +22,7 @@ import keras
 
 from anyrig.environment import PACKAGES, environment, version
 from anyrig.errors import AnyrigError, UsageError
-from anyrig.locations import find_checkpoint, on_this_machine
+from anyrig.locations import CHECKPOINTS, find_checkpoint, on_this_machine
 from anyrig.state.capture import Captured, capture
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import held_optimizers, optimizer_classes
@@ -36,7 +36,7 @@ from anyrig.store.digest import state_digest_of
 from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.layout import leftover_name, leftover_of, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, make_folders, remove_tree
-from anyrig.store.lock import RunLock
+from anyrig.store.lock import LOCK, RunLock
 from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint, Replaced, open_checkpoint
@@ -104,7 +104,7 @@ def save(
     process does not end before the save has.
 
     Raises AnyrigError if nothing could be saved (ANY-STORE-..., ANY-STATE-...), if something else is at `path`
-    (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
+    or `path` is among the checkpoints of a run (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
     """
     if is_url(path):
         raise UsageError(
@@ -201,10 +201,16 @@ def _refuse_target(target: Path, step: int) -> None:
     name_step, problem = step_of(target.name), None
     if leftover_of(target.name) or name_step not in (None, step):
         problem = f"a folder of that name cannot hold step {step}"
+    elif target.parent.name == CHECKPOINTS and _is_run(target.parent.parent):
+        problem = f"{target.parent.parent} is a run, which could not go on from it"
     elif os.path.lexists(target) and not (target.is_dir() and (_is_checkpoint(target) or not os.listdir(target))):
         problem = "something is there that is not a checkpoint, and it is left alone"
     if problem:
         raise UsageError("ANY-STORE-019", f"save to {target}: {problem}", hint="give another path, or move it away")
+
+
+def _is_run(folder: Path) -> bool:
+    return any(os.path.lexists(folder / name) for name in ("environment.json", "events.jsonl", LOCK))
 
 
 def _is_checkpoint(folder: Path) -> bool:

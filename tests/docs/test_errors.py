@@ -10,6 +10,7 @@ from pathlib import Path
 
 from anyrig import errors
 from anyrig.store.parse import ManifestError
+from anyrig.store.read import Replaced
 from anyrig.store.remote.lease import InUse
 from anyrig.store.remote.objects import Unreachable
 from anyrig.store.remote.transfer import Damaged
@@ -47,7 +48,7 @@ def test_every_entry_says_what_to_do() -> None:
     assert [part.splitlines()[0] for part in parts if "**Do:**" not in part] == []
 
 
-CLASSES = {**vars(errors), **{kind.__name__: kind for kind in (ManifestError, Unreachable, InUse, Damaged)}}
+CLASSES = {**vars(errors), **{kind.__name__: kind for kind in (ManifestError, Unreachable, InUse, Damaged, Replaced)}}
 EITHER = {"ANY-LOAD-001", "ANY-LOAD-002"}  # the page says when which
 
 

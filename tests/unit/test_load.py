@@ -442,6 +442,22 @@ def test_saving_again_replaces_and_digests_agree(tmp_path: Path) -> None:
     assert caught.value.code == "ANY-STORE-019"
 
 
+def test_no_save_among_the_checkpoints_of_a_run(tmp_path: Path) -> None:
+    model, _ = holding({"a": np.zeros(3, np.float32)})
+    run, step = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000"
+    anyrig.save(step, model)  # a folder of that name that belongs to no run
+    (run / "environment.json").write_text("{}")
+    before = (step / "manifest.json").stat()
+    (tmp_path / "link").symlink_to(step)
+    for path in (step, step.with_name("best"), tmp_path / "link"):
+        with pytest.raises(UsageError, match=f"{run} is a run") as caught:
+            anyrig.save(path, model)
+        assert caught.value.code == "ANY-STORE-019"
+    assert (step / "manifest.json").stat() == before
+    assert os.listdir(step.parent) == [step.name]
+    anyrig.save(run / "mine", model)
+
+
 class Dies(LocalFiles):
     """Raises KeyboardInterrupt at the n-th effect, and at every later one, as a killed process has none."""
 

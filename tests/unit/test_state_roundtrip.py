@@ -447,6 +447,56 @@ def test_a_layer_whose_loading_fails_is_named_and_put_back(monkeypatch: pytest.M
     assert {t.name: t.array.tobytes() for t in capture(other).tensors} == before
 
 
+def test_when_a_layers_loading_fails_those_loaded_before_it_are_put_back() -> None:
+    class Keeps(layers.Layer):  # type: ignore[misc, unused-ignore]
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.bound, self.filled, self.words, self.table = np.zeros(4), np.zeros(4), ["a"], {"a": 1}
+            self.built = True
+
+        def call(self, x: Any) -> Any:
+            return x
+
+        def save_own_variables(self, store: Any) -> None:
+            store["bound"] = self.bound
+
+        def load_own_variables(self, store: Any) -> None:
+            self.bound = store["bound"]
+            self.filled[:] = store["bound"]
+            self.words.append("b")
+            self.table["b"] = 2
+            self.new = keras.Variable(1.0)
+
+    class Fails(Keeps):
+        def load_own_variables(self, store: Any) -> None:
+            super().load_own_variables(store)
+            raise RuntimeError("no")
+
+    def build() -> keras.Model:
+        norm = layers.Normalization(axis=-1, name="norm")
+        words = layers.StringLookup(name="words")
+        model = keras.Sequential([keras.Input((4,)), norm, Keeps(name="keeps"), Fails(name="fails")])
+        model.words = words
+        return model
+
+    def state(model: keras.Model) -> Any:
+        kept = [(list(k.bound), list(k.filled), list(k.words), dict(k.table)) for k in model.layers[1:]]
+        counts = [(hasattr(k, "new"), len(k.variables)) for k in model.layers[1:]]
+        norm = model.layers[0]
+        return kept, counts, np.array(norm(np.ones((1, 4)))).tolist(), model.words.get_vocabulary()
+
+    model, other = build(), build()
+    for one, (scale, word) in ((model, (3.0, "x")), (other, (1.0, "y"))):
+        one.layers[0].adapt(np.arange(8.0).reshape(2, 4) * scale)
+        one.words.adapt([word])
+        one.layers[1].bound = one.layers[2].bound = np.full(4, scale)
+    before = state(other)
+    assert state(model) != before
+    with pytest.raises(AnyrigError, match=r"Fails 'fails': load_own_variables failed"):
+        restore(Source(capture(model)), other)
+    assert state(other) == before
+
+
 def test_a_layer_that_writes_other_arrays_now_is_refused() -> None:
     captured = capture(ZOO["saves_itself"]())
     captured.tensors[:] = [t for t in captured.tensors if "doubled" not in t.name]

@@ -2,15 +2,14 @@
 
 Order: the model must be built, the optimizer is built, names, shapes, types and places are compared, every array and
 file is read, layers that load themselves are loaded, and only then are variables assigned. Whatever can fail fails
-before the first assignment; a layer's own `load_own_variables` or `load_assets` that raises leaves that layer changed
-and nothing else.
+before the first assignment. When a layer's own `load_own_variables` or `load_assets` raises, what it and the layers
+before it have changed is undone (`undo.py` says how far).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -43,7 +42,8 @@ from anyrig.state.optimizers import optimizer_classes, optimizers
 from anyrig.state.partial import excused
 from anyrig.state.report import LoadReport
 from anyrig.state.tree import PlacedLayer, walk_layers
-from anyrig.state.values import adopt, assign, shape_of, to_array
+from anyrig.state.undo import undone_on_failure
+from anyrig.state.values import adopt, shape_of
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
 from anyrig.store.content import Verify
 from anyrig.store.dtypes import ITEM_BYTES, numpy_name
@@ -108,7 +108,7 @@ def restore(checkpoint: Source, model: keras.Model, *, verify: Verify = "off", *
     loaded_bytes = sum(array.nbytes for array in arrays.values())
     for name, (_, dtype) in plan.casts.items():
         arrays[name] = convert(name, arrays[name], np.dtype(dtype))
-    with _put_back(plan.layers):
+    with undone_on_failure(layer for layer in plan.layers if _loads_itself(layer)):
         for own, contents in zip(plan.own, files, strict=True):
             load_state(own.layer, {key: arrays[name] for key, name in own.arrays.items()}, contents)
         loaded = _load_by_layers(plan, arrays)
@@ -308,6 +308,10 @@ def _words(vocabulary: bytes) -> str:
     return f"{len(words)} words: {words[:8]}{' ...' if len(words) > 8 else ''}"
 
 
+def _loads_itself(layer: keras.Layer) -> bool:
+    return loads_variables(layer) or writes_arrays(layer) or writes_files(layer)
+
+
 def _load_by_layers(plan: _Plan, arrays: Mapping[str, Array]) -> set[str]:
     """Load the layers that derive something from their variables; return the names of what they took."""
     names_of = {id(item.variable): item.name for item in plan.targets}
@@ -319,19 +323,6 @@ def _load_by_layers(plan: _Plan, arrays: Mapping[str, Array]) -> set[str]:
             load_variables(layer, [arrays[name] for name in taken])
             loaded.update(taken)
     return loaded
-
-
-@contextmanager
-def _put_back(layers: Sequence[keras.Layer]) -> Iterator[None]:
-    """If a layer's own loading fails, give back their values to the variables of all layers that load themselves."""
-    risky = [layer for layer in layers if loads_variables(layer) or writes_arrays(layer) or writes_files(layer)]
-    before = [(variable, to_array(variable)) for layer in risky for variable in plain_of(layer)]
-    try:
-        yield
-    except BaseException:
-        for variable, array in before:
-            assign(variable, array)
-        raise
 
 
 def _hints(model: keras.Model, layers: Sequence[PlacedLayer], asked: Sequence[Spec]) -> list[str]:
