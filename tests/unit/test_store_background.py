@@ -119,12 +119,13 @@ sys.exit(0)
 """
 
 
-def test_exit_waits_and_an_error_that_nobody_asked_for_is_shown(tmp_path: Path) -> None:
+def test_exit_waits_and_an_error_that_nobody_asked_for_is_shown_and_is_a_failure(tmp_path: Path) -> None:
     run_python(EXIT, str(tmp_path / "good"))
     assert committed_steps(tmp_path / "good") == [1]
     (tmp_path / "file").write_text("in the way")
-    ended = run_python(EXIT, str(tmp_path / "file"))
+    ended = run_python(EXIT.replace("sys.exit", 'print("all"); sys.exit'), str(tmp_path / "file"), expect=1)
     assert "ANY-STORE-007" in ended.stderr
+    assert ended.stdout == "all\n"
 
 
 def test_each_tensor_is_let_go_of_as_soon_as_it_is_written(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ exists only while there is work, so nothing has to be closed. No TensorFlow.
 from __future__ import annotations
 
 import atexit
-import functools
+import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from anyrig.store.read import Checkpoint
@@ -77,9 +79,22 @@ def _do(work: Callable[[], T], future: Future[T]) -> None:
         future.set_result(result)
 
 
-@functools.cache
+_shared: Background[Checkpoint] = Background()
+
+
 def shared() -> Background[Checkpoint]:
-    """Return the process's own background; an error that nobody has asked for is shown when the process exits."""
-    background: Background[Any] = Background()
-    atexit.register(background.wait)
-    return background
+    """Return the process's own background; an error that nobody has asked for ends the process with exit code 1."""
+    return _shared
+
+
+@atexit.register
+def _end() -> None:
+    try:
+        _shared.wait()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the process must not seem to have ended well
+        sys.excepthook(type(error), error, error.__traceback__)
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(1)  # an exception here would be printed, and the exit code stay 0
