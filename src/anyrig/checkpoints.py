@@ -8,6 +8,7 @@ complete, is in the hidden folder: a load looks there, too. So at every moment o
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,14 +75,16 @@ class Saving:
 
     def wait(self) -> Path:
         """Return the path when the checkpoint is committed there; raise what went wrong."""
-        if _newest == [self]:
-            _newest.clear()
-            shared().wait()  # takes the error, so that it is raised once
+        with _one_thread:
+            if _newest == [self]:
+                _newest.clear()
+                shared().wait()  # takes the error, so that it is raised once
         self._outcome.result()
         return self.path
 
 
 _newest: list[Saving] = []
+_one_thread = threading.RLock()  # around a start and the wait for it; a signal's handler may save inside a save
 
 
 def save(
@@ -123,10 +126,11 @@ def save(
     _refuse_target(target, step)
     saving = Saving(target)
     work = partial(_write, target, step, captured, told, record, max_shard_bytes)
-    shared().start(lambda: saving.run(work))
-    _newest[:] = [saving]
-    if wait:
-        saving.wait()
+    with _one_thread:
+        shared().start(lambda: saving.run(work))
+        _newest[:] = [saving]
+        if wait:
+            saving.wait()
     return saving
 
 

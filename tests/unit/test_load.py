@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -603,6 +604,31 @@ def test_a_save_in_the_background_raises_where_it_is_waited_for(
     with pytest.raises(AnyrigError, match=r"not saved in .*file/c"):
         anyrig.save(tmp_path / "good", model)
     assert good.wait() == tmp_path / "good"
+
+
+def test_saves_of_several_threads_keep_their_own_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(target: Path, *given: Any, **named: Any) -> Any:
+        time.sleep(0.02)
+        return _real_write(target, *given, **named)
+
+    monkeypatch.setattr(checkpoints, "_write", slow)
+    (tmp_path / "file").write_text("")
+    model, failed = build(), []
+
+    def work(folder: str) -> None:
+        for number in range(5):
+            try:
+                anyrig.save(tmp_path / folder / "c", model, wait=folder == "file" or number % 2 == 0)
+            except AnyrigError as error:
+                failed.append((folder, error.code))
+
+    (tmp_path / "good").mkdir()
+    threads = [threading.Thread(target=work, args=(folder,)) for folder in ("good", "file", "good/other")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [("file", "ANY-STORE-007")] * 5
 
 
 def test_other_versions_stand_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
