@@ -255,6 +255,21 @@ def test_a_class_that_only_borrows_a_name_of_keras_is_not_taken_for_it() -> None
     assert len(states.unsupported) == 1
 
 
+@pytest.mark.parametrize("base", [callbacks.EarlyStopping, callbacks.Callback])
+def test_arrays_that_a_callback_writes_into_stay_as_they_were_whatever_it_is_called(base: type) -> None:
+    seen = np.zeros(3)
+    own = {"get_state": lambda self: {"seen": seen}, "set_state": lambda self, state: None}
+    inherits = {"on_train_batch_end": lambda self, batch, logs=None: None}
+    speaks = type("EarlyStopping", (base,), own)()
+    stopping = type("EarlyStopping", (callbacks.EarlyStopping,), inherits)("loss")
+    stopping.best = seen
+    states = callbacks_state([speaks, stopping])
+    seen += 1
+    assert states.arrays["EarlyStopping.0"]["state/seen"].tolist() == [0, 0, 0]
+    assert states.arrays["EarlyStopping.1"]["best"].tolist() == [0, 0, 0]
+    assert [line.partition(":")[0] for line in states.unsupported] == ["EarlyStopping.1"]
+
+
 @pytest.mark.parametrize(
     ("stored", "present", "says"),
     [

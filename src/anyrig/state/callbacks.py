@@ -76,7 +76,7 @@ def callbacks_state(callbacks: Sequence[keras.callbacks.Callback]) -> CallbackSt
         if state:
             arrays: dict[str, Array] = {}
             states.json[key] = encode(state, key, arrays)
-            if type(callback).__name__ != _known(callback):  # Keras's own never write into their arrays
+            if _speaks_for_itself(callback) or not _is_of_keras(callback):  # Keras's never write into their arrays
                 arrays = {name: np.array(array) for name, array in arrays.items()}
             states.arrays.update({key: arrays} if arrays else {})
     return states
@@ -139,6 +139,11 @@ def _known(callback: Any) -> str | None:
     return None
 
 
+def _is_of_keras(callback: Any) -> bool:
+    known = _known(callback)
+    return known is not None and type(callback) is getattr(keras.callbacks, known)
+
+
 def _speaks_for_itself(callback: Any) -> bool:
     return callable(getattr(callback, "get_state", None)) and callable(getattr(callback, "set_state", None))
 
@@ -150,7 +155,7 @@ def _shortfall(callback: Any) -> str | None:
         return None
     if known is None:
         return "has no get_state() and set_state(state), so it starts afresh after a resume"
-    if type(callback).__name__ != known:
+    if not _is_of_keras(callback):
         return f"only what {known} keeps is saved: add get_state() and set_state(state) for the rest"
     if known == "CSVLogger" and not callback.append:
         return "append=False empties the file at every start: use append=True"
