@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,72 @@ def test_an_interrupted_fit_can_be_made_again_in_the_same_process(tmp_path: Path
     fit(whole, 3)
     assert _digest(model) == _digest(whole)
     assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_fit_that_is_still_training_is_not_taken_over(tmp_path: Path) -> None:
+    run, refused, done = tmp_path / "run", [], keras.callbacks.LambdaCallback
+
+    def again() -> None:
+        with pytest.raises(AnyrigError) as raised:
+            fit(build(), 2, anyrig.Checkpoint(run))
+        refused.append(raised.value.code)
+
+    def meanwhile(epoch: int, logs: Any) -> None:
+        again()
+        other = threading.Thread(target=again)
+        other.start()
+        other.join()
+
+    assert fit(build(), 1, done(on_epoch_begin=meanwhile), anyrig.Checkpoint(run)).epoch == [0]
+    assert refused == ["ANY-LOCK-001"] * 2
+
+
+@pytest.mark.parametrize("same_thread", [True, False])
+def test_an_interrupted_fit_is_taken_over_in_whichever_thread(tmp_path: Path, same_thread: bool) -> None:
+    run, epochs = tmp_path / "run", []
+    with pytest.raises(KeyboardInterrupt):
+        fit(build(), 3, anyrig.Checkpoint(run), Raise(2))
+    second = threading.Thread(target=lambda: epochs.extend(fit(build(), 3, anyrig.Checkpoint(run)).epoch))
+    second.run() if same_thread else second.start()
+    if not same_thread:
+        second.join()
+    assert epochs == [2]
+
+
+@pytest.mark.parametrize("limit", [None, 2])  # with 2 the data ends in the second epoch
+def test_steps_are_counted_as_they_were_made_when_several_are_executed_at_once(
+    tmp_path: Path, limit: int | None
+) -> None:
+    model = build()
+    model.compile("adam", "mse", steps_per_execution=2)  # an epoch has three batches
+    fit(model, 2, anyrig.Checkpoint(tmp_path / "run"), steps_per_epoch=limit)
+    assert _newest(tmp_path / "run").step == int(model.optimizer.iterations) == (3 if limit else 6)
+
+
+def test_a_fit_that_ends_before_its_first_epoch_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    def refuse(logs: Any) -> None:
+        raise RuntimeError("before the first epoch")
+
+    fit(build(), 2, anyrig.Checkpoint(tmp_path / "run"))
+    model = build()
+    with pytest.raises(RuntimeError, match="before the first"):
+        fit(model, 4, anyrig.Checkpoint(tmp_path / "run"), keras.callbacks.LambdaCallback(on_train_begin=refuse))
+    assert fit(model, 3).epoch == [0, 1, 2]
+    assert fit(model, 3, anyrig.Checkpoint(tmp_path / "run")).epoch == [2]
+
+
+@pytest.mark.parametrize("name", ["run", "w-{epoch}"])
+def test_a_relative_directory_stays_where_it_was_when_the_fit_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    moves = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.chdir(tmp_path / "there"))
+    fit(build(), 2, moves, anyrig.Checkpoint(name))
+    assert os.listdir(tmp_path / "there") == []
+    assert sorted(os.listdir()) == []
+    assert sorted(os.listdir(tmp_path / "here")) == (["run"] if name == "run" else ["w-1", "w-2"])
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ class NamedSaves:
         self._best = settings.threshold
         self._background: Background[None] = Background()
         self._model: Any = None
+        self._folder = Path()
         self._constant: frozenset[str] = frozenset()
         self._known: set[str] | None = None
         self._epoch = self._batch = self._steps = 0
@@ -150,6 +151,7 @@ class NamedSaves:
         """Look at what is there under a name without fields: its best value is the one to beat."""
         settings = self._settings
         refuse_workers(model)
+        self._folder = Path.cwd()  # callbacks may change it
         self._model, self._known, self._batch, self._steps = model, None, 0, 0
         self._constant = not_finite(capture(model, optimizer=False, metrics=False).tensors)
         if fields_of(settings.template):
@@ -237,9 +239,10 @@ class NamedSaves:
             max_shard_bytes=settings.max_shard_bytes,
             check=partial(refuse_not_finite, step=step, constant=self._constant),
         )
-        path, alone = Path(formatted(settings.template, {**metrics, **counts})), not fields_of(settings.template)
+        name, alone = formatted(settings.template, {**metrics, **counts}), not fields_of(settings.template)
+        path = self._folder / name
         if self._verbose:
-            say(f"saving {path} at step {step:,}")
+            say(f"saving {name} at step {step:,}")
         self._background.start(partial(_write, path, step, with_means(model, captured.tensors), write, alone=alone))
 
 

@@ -29,6 +29,7 @@ from anyrig.store.digest import state_digest_of
 from anyrig.store.tensors import StoredTensor
 from anyrig.topology.numeric import numeric_settings
 from anyrig.train.checkpoint import CheckpointSettings
+from anyrig.train.keras_loop import FirstEpoch, LoopCall
 from anyrig.train.kerasfit import changed_settings, kept_settings, optimizer_settings, to_be_validated
 from anyrig.train.loop import Boundary, Position
 from anyrig.train.pace import refuse_missing
@@ -38,7 +39,7 @@ from anyrig.train.timing import Timing
 LOOP = "model.fit"
 
 # A fit that was interrupted never comes to `on_train_end`: the next one of the process takes its directory over.
-_open_sessions: dict[Path, Session] = {}
+_open_sessions: dict[Path, tuple[Session, LoopCall]] = {}
 
 
 def refuse_other_loop(progress: Mapping[str, Any], loop: str) -> None:
@@ -74,9 +75,10 @@ class PlainFit:
                 hint='save every "1 epoch" or "10 minutes", with shorter epochs (steps_per_epoch), or use anyrig.Rig',
             )
         refuse_workers(model)
-        key = local_directory(directory).absolute()
-        if key in _open_sessions:
-            close(_open_sessions.pop(key))
+        key = local_directory(directory).expanduser().absolute()
+        left = _open_sessions.get(key)
+        if left is not None and not left[1].running and _open_sessions.pop(key, None) is left:
+            close(left[0])
         with ExitStack() as stack:
             session = stack.enter_context(
                 Session(
@@ -86,18 +88,18 @@ class PlainFit:
             verbose = bool(params.get("verbose", 1))
             self._fit = _Fit(session, model, self._settings, params["epochs"], verbose, self._saved)
             self._fit.open()
-            _open_sessions[key] = session
+            _open_sessions[key] = session, LoopCall.present()
             stack.pop_all()
 
     def epoch_begins(self, epoch: int) -> None:
-        """Let the next fit of this model begin where it says: Keras has read the epoch to begin with."""
+        """Note from where steps are counted."""
         if self._fit is not None:
-            self._fit.model._initial_epoch = None
+            self._fit.epoch_begins()
 
     def batch_ends(self, batch: int, logs: Mapping[str, Any]) -> None:
         """Count the steps of the epoch."""
         if self._fit is not None:
-            self._fit.in_epoch = batch + 1
+            self._fit.counted = batch + 1
 
     def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Save if it is time."""
@@ -123,8 +125,7 @@ class PlainFit:
     def _let_go(self) -> _Fit:
         fit, self._fit = self._fit, None
         assert fit is not None
-        _open_sessions.pop(fit.session.directory.absolute(), None)
-        fit.model._initial_epoch = None
+        _open_sessions.pop(fit.session.directory, None)
         return fit
 
     def state(self) -> dict[str, Any]:
@@ -149,7 +150,8 @@ class _Fit:
     ) -> None:
         self.session = session
         self.model = model
-        self.in_epoch = 0
+        self.counted = 0  # batches of this epoch by Keras's numbers
+        self._updates_before = 0
         self._timing = Timing(settings.interval)
         self._epochs = epochs
         self._verbose = verbose
@@ -185,11 +187,11 @@ class _Fit:
         ended = "a callback ended it" if stored.progress["stop_training"] else "all is done"
         if stored.progress["stop_training"] or self._epoch >= self._epochs:
             self._say(f"nothing is left to train: {ended} after epoch {self._epoch} of {self._epochs}")
-            self.model._initial_epoch = max(self._epoch, self._epochs)
+            self.model._initial_epoch = FirstEpoch.of_this_fit(max(self._epoch, self._epochs), self.model)
             self._hand_history()
         else:
             self._say(f"resuming {session.named} at step {self._step:,}, after epoch {self._epoch} of {self._epochs}")
-            self.model._initial_epoch = self._epoch
+            self.model._initial_epoch = FirstEpoch.of_this_fit(self._epoch, self.model)
         session.events.emit("resume", **self._position())
 
     def _compare_optimizer(self, first: Mapping[str, str]) -> None:
@@ -209,10 +211,14 @@ class _Fit:
         validated = any(name.startswith("val_") for name in self._metrics) or to_be_validated(self.model, epoch)
         refuse_missing(monitor, self._metrics, epoch, validated=validated)
 
+    def epoch_begins(self) -> None:
+        """Note from where steps are counted."""
+        self.counted, self._updates_before = 0, _updates(self.model)
+
     def epoch_ends(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Note where training stands, and save if it is time."""
         self._fetch(wait=False)
-        self._step, self._epoch, self.in_epoch = self._step + self.in_epoch, epoch + 1, 0
+        self._step, self._epoch = self._step + self._steps_of_epoch(), epoch + 1
         self._metrics = {name: float(value) for name, value in logs.items() if np.ndim(value) == 0}
         for name, value in self._metrics.items():
             self._history.setdefault(name, []).append(value)
@@ -222,6 +228,16 @@ class _Fit:
             self._save(self._capture(), "epoch")
         elif self.model.stop_training or self._epoch >= self._epochs:
             self._before_end = self._capture().tensors
+
+    def _steps_of_epoch(self) -> int:
+        """Return how many batches the epoch had.
+
+        Keras's number counts several steps in one execution as if the last one was full; how far it was, the updates
+        tell, unless a step of the user's makes another number of them.
+        """
+        in_one: int = self.model.steps_per_execution
+        made = _updates(self.model) - self._updates_before
+        return made if self.counted - in_one < made <= self.counted else self.counted
 
     def save_end(self) -> None:
         """Save what the end of training has changed; an unchanged state is there already."""

@@ -70,8 +70,9 @@ class Session:
             raise UsageError(
                 "ANY-RUN-004", f"resume: expected auto, never or must, found {resume!r}", hint='use resume="auto"'
             )
-        self.directory = local_directory(directory)
-        self.named = cleaned(str(directory)) if is_url(directory) else str(self.directory)  # to be shown
+        local = local_directory(directory)
+        self.named = cleaned(str(directory)) if is_url(directory) else str(local)  # to be shown
+        self.directory = local.expanduser().absolute()  # callbacks may change the working folder
         self.checkpoints = self.directory / "checkpoints"
         self.resume = resume
         self.keep = keep
