@@ -18,11 +18,12 @@ def same_numbers_page(stored: Stored) -> str:
         NOTE,
         "# The same numbers on any devices",
         "Each case below is a small model as users write it (the code is in `tests/multi/zoo_*.py`). It is trained "
-        "for two epochs with V = 4 and V = 6 virtual replicas on 1, 2 and 4 devices, each count in a process of its "
-        "own, on 34 rows in batches that never divide evenly. The devices are logical ones of one processor. Then the "
-        "bytes of every tensor of the state (weights, optimizer, averages, metrics, seeds) and the history are "
-        "compared. A cell names the device counts of which that is shown; `not run`: not shown for two. `make "
-        "tables` makes this page anew; `make test-full` runs all cases, `make test` a sample.",
+        "for six steps with V = 4 and V = 6 virtual replicas on 1, 2 and 4 devices, each count in a process of its "
+        "own, on 34 rows in batches that never divide evenly. The devices are logical ones of one processor. After "
+        "each step the bytes of every tensor of the state (weights, optimizer, averages, metrics, seeds) are compared, "
+        "and at the end the history: by `anyrig.testing.same_runs`, which is there for your models, too. A cell names "
+        "the device counts of which that is shown; `not run`: not shown for two. `make tables` makes this page anew; "
+        "`make test-full` runs all cases, `make test` a sample.",
         made_on(table),
         summary(table),
         *(section(kind, ["case", "name", "V = 4", "V = 6"], rows) for kind, rows in by_kind(table, _verdicts)),
@@ -103,7 +104,11 @@ def verdict(run: Mapping[str, Any]) -> str:
     if len(run["devices"]) < 2:
         return "not run"
     count, different = run["tensors"], run["different"]
-    return f"bytes differ {where}, {len(different)} of {count}" if different else f"same bytes {where}, {count} tensors"
+    return (
+        f"bytes differ {where}, {len(different)} of {count}"
+        if different
+        else f"same bytes {where}, {count} tensors and logs"
+    )
 
 
 def section(title: str, header: list[str], rows: Iterable[list[str]]) -> str:

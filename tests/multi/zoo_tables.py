@@ -4,7 +4,7 @@
 
 The pages are written from docs/measured/*.json and nothing else, which a test checks; with no table named, all are
 measured. Outcomes are collected in build/tables: `go-on` keeps those of the last time (of the same code)
-and adds what is missing, `minutes` limits each process (0: nothing is run, the pages are written). What was
+and adds what is missing, `minutes` limits each measurement (0: nothing is run, the pages are written). What was
 not run stands in the pages as such.
 """
 
@@ -88,7 +88,8 @@ def main(arguments: list[str]) -> None:
         shutil.rmtree(COLLECTED, ignore_errors=True)
     for folder in (MEASURED, COLLECTED):
         folder.mkdir(parents=True, exist_ok=True)
-    for name in [name for name in MEASUREMENTS if name in arguments] or MEASUREMENTS:
+    wanted = [] if minutes == [0] else [name for name in MEASUREMENTS if name in arguments] or list(MEASUREMENTS)
+    for name in wanted:
         found = MEASUREMENTS[name](60 * minutes[0] if minutes else 6 * 3600)
         made = {"made_on": {**environment(), **numeric_settings()}, **found}
         (MEASURED / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
