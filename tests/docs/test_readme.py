@@ -32,7 +32,7 @@ def blocks(language: str) -> list[str]:
 def test_the_python_examples_run_and_save(tmp_path: Path) -> None:
     run_python(PREPARE + "\n".join(blocks("python")), cwd=tmp_path)
     newest = {run.name: max(path.name for path in (run / "checkpoints").iterdir()) for run in tmp_path.glob("runs/*")}
-    assert newest == {"mine": "step-000000009", "fine": "step-000000021"}
+    assert newest == {"mine": "step-000000009", "fine": "step-000000021", "plain": "step-000000009"}
 
 
 def test_the_recipe_is_one(tmp_path: Path) -> None:

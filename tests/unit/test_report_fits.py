@@ -49,7 +49,8 @@ def test_a_run_writes_what_its_loggers_say_and_a_profile_of_its_steps(
     history = run.train(verbose=0)
     header, *rows = (line.split(",") for line in (folder / "metrics.csv").read_text().splitlines())
     assert [float(row[header.index("val_loss")]) for row in rows] == history["val_loss"]
-    (line,) = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    load, line = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    assert load["kind"] == "load"
     assert (line["step"], line["epoch"], line["loss"]) == (9, 3, history["loss"][2])
 
 
