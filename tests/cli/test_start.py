@@ -40,7 +40,8 @@ def _bare() -> float:
 @pytest.mark.parametrize("name", ["--help", "ls", "inspect", "verify", "diff", "prune"])
 def test_reading_starts_in_a_blink(name: str, stored: Path, record_property: pytest.RecordProperty) -> None:
     (stored / "checkpoints" / ".step-000001206.partial-0123abcd").rmdir()
-    arguments = [name, *{"--help": [], "diff": [str(stored)] * 2}.get(name, [str(stored)])]
+    given = {"--help": [], "diff": [str(stored)] * 2, "prune": [str(stored), "--keep-last", "9"]}
+    arguments = [name, *given.get(name, [str(stored)])]
     _assert_quick(arguments, record_property)
 
 

@@ -24,6 +24,7 @@ URL = "memory://bucket/cats"
 @pytest.fixture
 def uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run at `URL` with two steps and an unfinished one; the folder in which it was written."""
+    MemoryFileSystem.store.clear()  # it is one for the whole process
     monkeypatch.setenv("ANYRIG_SPOOL", str(tmp_path / "first"))
     mirror = mirror_of(URL)
     assert mirror is not None

@@ -75,7 +75,7 @@ def test_a_checkpoint_that_the_old_run_removes_meanwhile_gives_way_to_its_next_o
         assert fork(source, tmp_path / moment[:5]).checkpoint.step == int(steps[-2].name[5:])
         shutil.copytree(old.path, steps[-1])
     monkeypatch.setattr(forking, "_hold", removed_at("model.json", steps[-1]))
-    with pytest.raises(AnyrigError, match="does not exist"):
+    with pytest.raises(AnyrigError, match="no committed checkpoint of step"):
         fork(steps[-1], tmp_path / "one")
 
 
