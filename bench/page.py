@@ -22,18 +22,23 @@ machines have other seconds. `make bench-train` and `make bench-store` measure a
 TRAINING = """## Training
 
 `Rig.fit` against Keras's `fit` and a hand-written `tf.function` loop: rows per second, peak memory and the first step
-(tracing included). {made_on} Float32, `jit_compile=False`, Adam; devices are logical ones of one processor."""
+(tracing included). Float32, `jit_compile=False`, Adam; devices are logical ones of one processor."""
 STORING = """## Saving and loading
 
 The state is a Keras model of 64 square layers with Adam's slots (386 tensors), elsewhere arrays of the same shapes.
-{made_on} A save includes the flush to the disk only in anyrig and in `write and fsync`; the others leave that to the
-system. Loads come from the page cache. `pause` is how long training waits for a save; *load and predict* and *load and
-train* end with the first batch after the load, so that pages that are read late count."""
+It was {made_on} A save includes the flush to the disk only in anyrig and in `write and fsync`; the others leave that
+to the system. Loads come from the page cache. `pause` is how long training waits for a save; *load and predict* and
+*load and train* end with the first batch after the load, so that pages that are read late count."""
 
 
 def page(train: Mapping[str, Any], store: Mapping[str, Any]) -> str:
     """Return the text of the page."""
-    parts = [INTRODUCTION, TRAINING.format(made_on=made_on(train)), training(train["models"])]
+    parts = [
+        INTRODUCTION,
+        TRAINING,
+        training(train),
+        *(f"{MODELS[name]}: {made_on(found)}" for name, found in train.items()),
+    ]
     parts += [STORING.format(made_on=made_on(store)), "![Seconds to save and load 1 GiB](performance.png)"]
     for run in store["runs"]:
         parts += [f"### {run['gib']:g} GiB, {run['on']}", seconds(run["seconds"]), goals(run["ratios"])]
@@ -43,9 +48,10 @@ def page(train: Mapping[str, Any], store: Mapping[str, Any]) -> str:
 
 
 def made_on(report: Mapping[str, Any]) -> str:
-    """Return one sentence on the machine."""
+    """Return on which machine, and how busy it was."""
     on = report["made_on"]
-    return f"Made on {on['cpu']}, {on['cores']} cores, {on['date']}, load average {on['load']:.1f} before the run."
+    note = f"; {on['note']}" if "note" in on else ""
+    return f"made on {on['cpu']}, {on['cores']} cores, {on['date']}, load average {on['load']:.1f} at first{note}."
 
 
 def training(models: Mapping[str, Any]) -> str:

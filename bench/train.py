@@ -4,7 +4,8 @@ Each subject is a process of its own, since a process holds one device count. Fo
 and then take turns: every round one epoch each, so that a noisy machine disturbs all alike. Medians are compared.
 `jit_compile=False` everywhere: with XLA, Keras's numbers are those of another compiler.
 
-Prints ratios with their goals and writes `train.json`, of which `page.py` makes a part of `docs/performance.md`.
+Prints ratios with their goals and writes them, for the models measured, into `train.json`, of which `page.py` makes a
+part of `docs/performance.md`.
 Use: python bench/train.py [--rounds 5] [--models cnn,mlp] [--out DIR]
 """
 
@@ -285,12 +286,14 @@ def main() -> None:
     if given.serve:
         serve(SUBJECTS[given.serve[0]], TASKS[given.serve[1]])
         return
-    models: dict[str, Any] = {}
-    report = {"made_on": machine(), "models": models}
+    file = given.out / "train.json"
+    models: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     for name in given.models.split(","):
+        on = machine()
         found = measure(name, given.rounds)
         compared = ratios(found, gradient_bytes(name))
-        models[name] = {"subjects": found, "ratios": [[what, round(ratio, 3), goal] for what, ratio, goal in compared]}
+        listed = [[what, round(ratio, 3), goal] for what, ratio, goal in compared]
+        models[name] = {"made_on": on, "subjects": found, "ratios": listed}
         print(f"\n{name}, {TASKS[name].rows} rows a step", flush=True)
         for subject, result in found.items():
             died = f", died {result['died']} times" if result["died"] else ""
@@ -301,7 +304,7 @@ def main() -> None:
             )
         for what, ratio, goal in compared:
             print(f"  {what:<50} {ratio:>6.2f}  {goal and f'goal {goal}'}{'' if reached(ratio, goal) else ': missed'}")
-        (given.out / "train.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(models, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
