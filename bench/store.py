@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -39,9 +40,8 @@ Found = dict[str, dict[str, float]]
 def served(framework: str, nbytes: int) -> Iterator[subprocess.Popen[str]]:
     """Start the process of a framework and wait until it has its state."""
     command = [sys.executable, str(Path(__file__).with_name("store_subjects.py")), framework, str(nbytes)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=quiet, text=True)
     try:
         answer(process)
         yield process

@@ -1,6 +1,6 @@
 """The table of cases: models, losses, optimizers and data as users write them, each with the kind it stands for.
 
-`CASES` is driven by `zoo_run.py`, which trains cases on the devices of one process, and by `zoo_keras.py`, which holds
+`CASES` is driven by `zoo_program.py`, which trains cases on several device counts, and by `zoo_keras.py`, which holds
 them against Keras's own `fit`. A case never knows of devices or virtual replicas. Its data have 34 rows in batches of
 13, 13 and 8, so that rows never divide evenly; `zoo_loop` has batches with fewer rows than virtual replicas.
 """
