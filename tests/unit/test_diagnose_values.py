@@ -16,8 +16,9 @@ from anyrig.diagnose.diff import Diff, TensorChange
 from anyrig.diagnose.inspect import inspect
 from anyrig.diagnose.leaves import NOTHING, LeafChange, leaf_changes
 from anyrig.diagnose.stats import TensorStats, stats_of
-from anyrig.diagnose.tensors import BLOCK_ELEMENTS, NamedTensor, tensors_in
 from anyrig.errors import AnyrigError, UsageError
+from anyrig.formats.checkpoint import contents_of
+from anyrig.formats.contents import BLOCK_ELEMENTS, FileTensor
 from anyrig.store.read import Checkpoint
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import write_checkpoint
@@ -31,8 +32,8 @@ def _write(folder: Path, arrays: dict[str, Array], *, step: int = 1, **more: Any
     return write_checkpoint(folder / "checkpoints", step, tensors, **{"progress": {}, **more})
 
 
-def _one(folder: Path, array: Array) -> NamedTensor:
-    (tensor,) = tensors_in(_write(folder, {"model/x": array}))
+def _one(folder: Path, array: Array) -> FileTensor:
+    (tensor,) = contents_of(_write(folder, {"model/x": array})).tensors
     return tensor
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyrig.diagnose.leaves import NOTHING, LeafChange, leaf_changes
-from anyrig.diagnose.tensors import NamedTensor, TensorInFile, tensors_in, tensors_in_file
 from anyrig.diagnose.verify import Watch, unwatched
 from anyrig.errors import UsageError
+from anyrig.formats import safetensors
+from anyrig.formats.checkpoint import contents_of
+from anyrig.formats.contents import Budget, FileTensor
 from anyrig.locations import find_checkpoint, resolve
 from anyrig.store.layout import DATA_SUFFIX
 from anyrig.store.read import Checkpoint, open_checkpoint
@@ -120,15 +122,16 @@ def _open(path: str | os.PathLike[str]) -> Checkpoint | Path:
     return open_checkpoint(find_checkpoint(location.path))
 
 
-def _tensors(side: Checkpoint | Path) -> list[TensorInFile]:
-    return tensors_in(side) if isinstance(side, Checkpoint) else tensors_in_file(side)
+def _tensors(side: Checkpoint | Path) -> tuple[FileTensor, ...]:
+    found = contents_of(side) if isinstance(side, Checkpoint) else safetensors.read(side, Budget())
+    return found.tensors
 
 
-def _same(a: NamedTensor, b: NamedTensor) -> bool:
+def _same(a: FileTensor, b: FileTensor) -> bool:
     return a.checksum is not None and (a.dtype, a.shape, a.checksum) == (b.dtype, b.shape, b.checksum)
 
 
-def _change(a: TensorInFile, b: TensorInFile, advance: Any) -> TensorChange | None:
+def _change(a: FileTensor, b: FileTensor, advance: Any) -> TensorChange | None:
     """Return how two tensors differ, or None if they are equal after all (no checksum was recorded)."""
     from anyrig.diagnose.values import compare_values
 
@@ -137,7 +140,7 @@ def _change(a: TensorInFile, b: TensorInFile, advance: Any) -> TensorChange | No
     return None if equal else TensorChange(a.name, _side(a), _side(b), values)
 
 
-def _side(tensor: NamedTensor) -> TensorSide:
+def _side(tensor: FileTensor) -> TensorSide:
     return TensorSide(tensor.name, tensor.dtype, tensor.shape)
 
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from anyrig.diagnose.tensors import NamedTensor, tensors_in, tensors_in_file
 from anyrig.diagnose.verify import Watch, unwatched
 from anyrig.errors import UsageError
+from anyrig.formats import safetensors
+from anyrig.formats.checkpoint import contents_of
+from anyrig.formats.contents import Budget
 from anyrig.locations import Location, checkpoints_folder, find_checkpoint, resolve
 from anyrig.store.commit import folders_with_steps
 from anyrig.store.header import TensorSpec, read_header
@@ -111,11 +113,13 @@ def _inspect(location: Location, tensors: bool) -> Inspection:
 def _with_stats(found: Inspection, watch: Watch) -> Inspection:
     from anyrig.diagnose.stats import all_stats
 
-    stored: Sequence[NamedTensor] = (
-        tensors_in_file(Path(found.path)) if found.checkpoint is None else tensors_in(open_checkpoint(found.checkpoint))
+    stored = (
+        safetensors.read(Path(found.path), Budget())
+        if found.checkpoint is None
+        else contents_of(open_checkpoint(found.checkpoint))
     )
     with watch(found.nbytes) as advance:
-        stats = all_stats(stored, advance)
+        stats = all_stats(stored.tensors, advance)
     lines = tuple(replace(line, stats=numbers) for line, numbers in zip(found.tensors, stats, strict=True))
     return replace(found, tensors=lines)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anyrig.diagnose.tensors import NamedTensor
+from anyrig.formats.contents import FileTensor
 from anyrig.store.check import Advance
 from anyrig.store.dtypes import ITEM_BYTES
 
@@ -30,7 +30,7 @@ class TensorStats:
     inf: int = 0
 
 
-def all_stats(tensors: Sequence[NamedTensor], advance: Advance) -> list[TensorStats | None]:
+def all_stats(tensors: Sequence[FileTensor], advance: Advance) -> list[TensorStats | None]:
     """Return the statistics of each tensor, read in parallel."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -38,7 +38,7 @@ def all_stats(tensors: Sequence[NamedTensor], advance: Advance) -> list[TensorSt
         return list(pool.map(lambda tensor: stats_of(tensor, advance), tensors))
 
 
-def stats_of(tensor: NamedTensor, advance: Advance = lambda _: None) -> TensorStats | None:
+def stats_of(tensor: FileTensor, advance: Advance = lambda _: None) -> TensorStats | None:
     """Return the statistics of one tensor; None for a type that is not known here."""
     if tensor.dtype not in ITEM_BYTES:
         return None

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from anyrig.diagnose.tensors import NamedTensor
 from anyrig.errors import AnyrigError
+from anyrig.formats.contents import FileTensor
 from anyrig.store.check import Advance
 from anyrig.store.dtypes import ITEM_BYTES
 
@@ -38,7 +38,7 @@ class ValueChange:
     not_finite: int
 
 
-def compare_values(a: NamedTensor, b: NamedTensor, advance: Advance = lambda _: None) -> ValueChange | None:
+def compare_values(a: FileTensor, b: FileTensor, advance: Advance = lambda _: None) -> ValueChange | None:
     """Compare two tensors of one shape; None when they are equal. Raises ANY-DIFF-001 for damage."""
     differing = not_finite = position = 0
     first: int | None = None
@@ -72,7 +72,7 @@ def compare_values(a: NamedTensor, b: NamedTensor, advance: Advance = lambda _: 
     )
 
 
-def _hashed(tensor: NamedTensor) -> Iterator[Array]:
+def _hashed(tensor: FileTensor) -> Iterator[Array]:
     found = xxhash.xxh3_128()
     for block in tensor.blocks():
         found.update(block.view(np.uint8).data)
