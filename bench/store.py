@@ -5,7 +5,7 @@ machine disturbs all alike. Medians are compared, as ratios. Files come from the
 compared is the work, not the disk's speed of reading. PyTorch and Orbax are left out where they are not installed.
 
 Prints ratios with their goals and writes `store.json`, of which `page.py` makes `docs/performance.md` and its plot.
-Use: python bench/store.py [--sizes 0.1,1,4] [--folders /tmp,/dev/shm] [--rounds 5] [--out DIR]
+Use: python bench/store.py [--sizes 0.1,1,4] [--folders /tmp,/dev/shm] [--rounds 3] [--out DIR]
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="0.1,1,4", help="GiB")
     parser.add_argument("--folders", default="/tmp,/dev/shm", help="a disk and a tmpfs")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "measured")
     given = parser.parse_args()
     report: dict[str, Any] = {"made_on": machine(), "runs": []}
