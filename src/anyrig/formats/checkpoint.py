@@ -50,5 +50,6 @@ def _tensor(checkpoint: Checkpoint, entry: TensorEntry) -> FileTensor:
         read=partial(read_raw, checkpoint.path / piece.file, entry.dtype, piece.start, entry.nbytes),
         checksum=entry.checksum,
         aliases=entry.aliases,
+        place=entry.place,
         role=_ROLES.get(entry.name.partition("/")[0], "other"),
     )

@@ -34,8 +34,9 @@ class FileTensor:
     further names that the file gives (a variable's full name beside its path). `role` says what it is for; a slot of an
     optimizer has in `of` the name of the weight that it belongs to and in `slot` its name in the file, where the file
     tells. `nbytes` counts the elements' bytes (of text: its characters), `checksum` is the xxh3-128 of them where one
-    is recorded. `origin` is what was opened, `file` the file in it. `read` yields the elements in C order, flat, in
-    arrays of any size, little-endian; of a type that is not known here as bytes.
+    is recorded, `place` the fingerprint of its place in the graph, which only this project's checkpoints have. `origin`
+    is what was opened, `file` the file in it. `read` yields the elements in C order, flat, in arrays of any size,
+    little-endian; of a type that is not known here as bytes.
     """
 
     name: str
@@ -50,6 +51,7 @@ class FileTensor:
     role: Role = "weight"
     of: str | None = None
     slot: str | None = None
+    place: str | None = None
 
     @property
     def elements(self) -> int:

@@ -1,0 +1,98 @@
+"""The two sides of a mapping, made from what readers and models say; partitions are joined here.
+
+Nothing is matched here, and no value is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from anyrig.formats.contents import Contents, FileTensor
+from anyrig.mapping.canonical import parts_of
+from anyrig.mapping.result import Stored
+from anyrig.mapping.slots import slot_of
+from anyrig.state.wanted import Wanted
+
+_PART = re.compile(r"(.+)/part_(\d+)(/.+)?")
+
+
+def stored_side(tensors: Iterable[FileTensor]) -> list[Stored]:
+    """Return the tensors as they can be mapped: `w/part_0`, `w/part_1`, ... as one `w`, if the parts are all there."""
+    alone: list[Stored] = []
+    parts: dict[str, dict[int, FileTensor]] = defaultdict(dict)
+    for tensor in tensors:
+        if match := _PART.fullmatch(tensor.name):
+            parts[match[1] + (match[3] or "")][int(match[2])] = tensor
+        else:
+            alone.append(_single(tensor))
+    for name, numbered in parts.items():
+        whole = _whole(name, [numbered[index] for index in sorted(numbered)])
+        complete = sorted(numbered) == list(range(len(numbered)))
+        alone += [whole] if whole and complete else [_single(tensor) for tensor in numbered.values()]
+    return alone
+
+
+def joined_as(name: str, parts: Sequence[FileTensor], axis: int) -> Stored | None:
+    """Return parts as one tensor joined along `axis`; None if they do not fit together so."""
+    shapes = {(*part.shape[:axis], 0, *part.shape[axis + 1 :]) for part in parts if len(part.shape) > axis}
+    if len(shapes) != 1 or len({part.dtype for part in parts}) != 1 or any(len(p.shape) <= axis for p in parts):
+        return None
+    size = sum(part.shape[axis] for part in parts)
+    shape = (*parts[0].shape[:axis], size, *parts[0].shape[axis + 1 :])
+    return Stored(name=name, shape=shape, dtype=parts[0].dtype, tensors=tuple(parts), axis=axis)
+
+
+def _whole(name: str, parts: Sequence[FileTensor]) -> Stored | None:
+    """Join along the axis in which the parts differ; equal ones along the first, TensorFlow's own choice."""
+    axes = range(len(parts[0].shape))
+    differing = [axis for axis in axes if len({part.shape[axis : axis + 1] for part in parts}) > 1]
+    return joined_as(name, parts, *(differing or [0])) if len(differing) <= 1 else None
+
+
+def _single(tensor: FileTensor) -> Stored:
+    return Stored(
+        name=tensor.name,
+        shape=tensor.shape,
+        dtype=tensor.dtype,
+        tensors=(tensor,),
+        aliases=tensor.aliases,
+        place=tensor.place,
+    )
+
+
+def wanted_side(contents: Contents) -> list[Wanted]:
+    """Return what another file holds as what is wanted, so that two files can be mapped onto each other.
+
+    A name with a counter (`dense_7`) counts as a position; nothing is known of the graph.
+    """
+    names = {tensor.name for tensor in contents.tensors}
+    return [_wanted(tensor, slot_of(tensor.name, names)) for tensor in contents.tensors]
+
+
+def _wanted(tensor: FileTensor, slot: tuple[str, str] | None) -> Wanted:
+    parts = parts_of(tensor.name)
+    return Wanted(
+        name=tensor.name,
+        dtype=tensor.dtype,
+        shape=tensor.shape,
+        aliases=tensor.aliases,
+        place=tensor.place,
+        role="optimizer" if slot and tensor.role == "weight" else tensor.role,
+        layer="/".join(parts[:-1]),
+        leaf=parts[-1],
+        automatic=any(re.fullmatch(r".*[a-z0-9][._-]\d+|vars", part) for part in parts[:-1]),
+        of=tensor.of or (slot[0] if slot else None),
+        slot=tensor.slot or (slot[1] if slot else None),
+    )
+
+
+def with_shape(stored: Stored, shape: tuple[int, ...]) -> Stored:
+    """Return a partitioned variable joined along the one axis that gives `shape`, if there is one; else as it was."""
+    if len(stored.tensors) == 1 or stored.shape == shape:
+        return stored
+    tries = (joined_as(stored.name, stored.tensors, axis) for axis in range(len(stored.shape)))
+    fitting = [found for found in tries if found is not None and found.shape == shape]
+    return replace(fitting[0], aliases=stored.aliases) if len(fitting) == 1 else stored
