@@ -29,16 +29,17 @@ from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import held_optimizers, optimizer_classes
 from anyrig.state.report import LoadReport
 from anyrig.state.restore import restore
+from anyrig.state.tree import walk_layers
 from anyrig.state.walk import metric_variables
 from anyrig.store.background import shared
 from anyrig.store.commit import newest_committed
 from anyrig.store.content import Verify, check_level
+from anyrig.store.decode import is_sealed
 from anyrig.store.digest import state_digest_of
 from anyrig.store.jsonvalues import decoded, encodable
-from anyrig.store.layout import leftover_name, leftover_of, step_of
+from anyrig.store.layout import MANIFEST, leftover_name, leftover_of, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, make_folders, remove_tree
 from anyrig.store.lock import LOCK, RunLock
-from anyrig.store.parse import ManifestError
 from anyrig.store.plan import MAX_SHARD_BYTES
 from anyrig.store.read import Checkpoint, Replaced, open_checkpoint
 from anyrig.store.remote.url import cleaned, is_url
@@ -117,12 +118,14 @@ def save(
         )
     target = Path(os.path.realpath(os.path.expanduser(path)))
     told = decoded(encodable(progress or {}, "progress"))
-    if optimizer is True and model.trainable_variables and not held_optimizers(model):
-        warnings.warn(_NO_OPTIMIZER, stacklevel=2)
+    layers = walk_layers(model)
     with _holding(model, optimizer):
-        captured = capture(model, optimizer=optimizer is not False)
+        held = held_optimizers(model, layers)
+        if optimizer is True and model.trainable_variables and not held:
+            warnings.warn(_NO_OPTIMIZER, stacklevel=2)
+        captured = capture(model, optimizer=optimizer is not False, layers=layers)
         step = _step(model, told)
-        record = {"environment": environment(), "optimizers": optimizer_classes(held_optimizers(model))}
+        record = {"environment": environment(), "optimizers": optimizer_classes(held)}
     _refuse_target(target, step)
     saving = Saving(target)
     work = partial(_write, target, step, captured, told, record, max_shard_bytes)
@@ -218,11 +221,11 @@ def _is_run(folder: Path) -> bool:
 
 
 def _is_checkpoint(folder: Path) -> bool:
+    """Tell whether a save has made this folder; a look at the end of its manifest, which takes no time."""
     try:
-        open_checkpoint(folder)
-    except ManifestError:
+        return is_sealed(folder / MANIFEST)
+    except OSError:
         return False
-    return True
 
 
 def load(

@@ -46,8 +46,9 @@ def environment() -> dict[str, object]:
     }
 
 
+@functools.cache
 def version(package: str) -> str | None:
-    """Return the installed version of `package`, or None."""
+    """Return the installed version of `package`, or None; asked once, since that takes milliseconds."""
     for name in _ALIASES.get(package, (package,)):
         try:
             return metadata.version(name)

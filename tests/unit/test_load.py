@@ -182,6 +182,22 @@ def test_training_goes_on_alike_and_the_file_keeps_its_bytes(tmp_path: Path) -> 
     assert {path: path.read_bytes() for path in files} == files
 
 
+def test_slots_that_a_traced_step_made_are_mapped_and_go_on_alike(tmp_path: Path) -> None:
+    model, other = build(body=256), build(body=256)
+    for each in (model, other):
+        each.run_eagerly = False
+        each.train_on_batch(X, Y)
+    anyrig.save(tmp_path / "c", model)
+    anyrig.load(tmp_path / "c", into=other)
+    slots = [other.optimizer._momentums[0], other.optimizer._velocities[2]]
+    assert [Path(str(file_of(slot))).parent for slot in slots] == [tmp_path / "c"] * 2
+    for each in (model, other):
+        each.train_on_batch(X, Y)
+    assert state_of(other) == state_of(model)
+    assert [file_of(slot) for slot in slots] == [None] * 2
+    assert anyrig.load(tmp_path / "c", into=other).verified == "full"
+
+
 def test_damage_is_found_before_anything_is_changed(tmp_path: Path) -> None:
     trained(tmp_path / "c")
     path = tmp_path / "c" / "optimizer-00001-of-00001.safetensors"

@@ -61,18 +61,31 @@ class CapturePlan:
         return len(present) == len(self.seen) and all(map(operator.is_, present, self.seen))
 
 
-def capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True) -> Captured:
+def capture(
+    model: keras.Model,
+    *,
+    optimizer: bool = True,
+    metrics: bool = True,
+    layers: Sequence[PlacedLayer] | None = None,
+) -> Captured:
     """Return the present state of a built `model`; of a compiled one with its optimizer and metrics if asked.
 
-    Metrics that have not seen a batch have no variables yet and are not there.
+    Metrics that have not seen a batch have no variables yet and are not there. `layers` is `walk_layers(model)` if it
+    is at hand.
     """
-    return take(plan_capture(model, optimizer=optimizer, metrics=metrics), to_array)
+    return take(plan_capture(model, optimizer=optimizer, metrics=metrics, layers=layers), to_array)
 
 
-def plan_capture(model: keras.Model, *, optimizer: bool = True, metrics: bool = True) -> CapturePlan:
+def plan_capture(
+    model: keras.Model,
+    *,
+    optimizer: bool = True,
+    metrics: bool = True,
+    layers: Sequence[PlacedLayer] | None = None,
+) -> CapturePlan:
     """Return what `take` needs to take the state of `model`, with the parts that `capture` says."""
     require_built(model)
-    layers = walk_layers(model)
+    layers = walk_layers(model) if layers is None else layers
     named, own = model_variables(model, layers), own_ways(layers)
     used = optimizers(model, layers) if optimizer else {}
     after = [item for key, each in used.items() for item in optimizer_variables(each, named, key)]

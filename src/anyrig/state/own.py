@@ -22,12 +22,14 @@ def named_variables(owner: Any, variables: Iterable[keras.Variable]) -> list[Hel
     stored = {id(variable): variable for variable in variables}
     bases = {key: _base(variable) for key, variable in stored.items()}
     counts = Counter(bases.values())
-    attributes = {id(item.value): item.path for item in reversed(held_objects(owner))}
+    named = {key: counts[base] == 1 and base != "variable" for key, base in bases.items()}
+    found = [] if all(named.values()) else held_objects(owner)
+    attributes = {id(item.value): item.path for item in reversed(found)}
     positions: Counter[str] = Counter()
     held = []
     for key, variable in stored.items():
         base = bases[key]
-        if counts[base] == 1 and base != "variable":
+        if named[key]:
             held.append(Held((base,), variable))
         else:
             held.append(Held(attributes.get(key, (f"{base}.{positions[base]}",)), variable))

@@ -165,10 +165,11 @@ def _plan(model: keras.Model, stored: Sequence[Spec], choice: Choice, checkpoint
     asked = [spec for spec in stored if spec.name not in ignored]
     targets = [item for item in everything if item.name not in left_out]
     _refuse_unbuilt_metrics(model, {spec.name for spec in asked} - {item.name for item in targets})
-    wanted = [_wanted(item) for item in targets]
+    specs = {item.name: _wanted(item) for item in everything}
+    wanted = [specs[item.name] for item in targets]
     keys = [_own_keys(state, asked, {spec.name for spec in wanted}) for state in states]
     wanted += [spec for specs in keys for spec in specs.values()]
-    choice.refuse_idle_patterns([*stored, *wanted, *map(_wanted, everything)])
+    choice.refuse_idle_patterns([*stored, *wanted, *specs.values()])
 
     no_scale, begun = one_sided((spec.name for spec in asked), (item.name for item in targets))
     excuses = excused(choice, asked, wanted, (_classes_in(checkpoint), optimizer_classes(used)))

@@ -99,9 +99,12 @@ def own_objects(layer: keras.Layer, kinds: Any) -> list[Held]:
     """Return the objects of `kinds` (a class or several) that the attributes of `layer` hold, at any depth."""
     attributes = vars(layer)
     held: list[Held] = []
-    for name in sorted(attributes, key=lambda name: (name.startswith("_"), name)):
-        if type(attributes[name]) in _PLAIN or name in _BOOKKEEPING or name.startswith("_self_"):
-            continue
+    telling = [
+        name
+        for name, value in attributes.items()
+        if type(value) not in _PLAIN and name not in _BOOKKEEPING and not name.startswith("_self_")
+    ]
+    for name in sorted(telling, key=lambda name: (name.startswith("_"), name)):
         held.extend(_leaves(attributes[name], (name,), frozenset(), kinds))
     return held
 

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 
 def to_array(variable: keras.Variable) -> np.ndarray[Any, Any]:
@@ -50,7 +51,7 @@ class OnAccelerator:
 
 def _present_tensor(variable: keras.Variable) -> Any:
     value = variable.value
-    if type(value).__name__ == "ResourceVariable":  # none of tf.distribute's; 3 times as fast as read_value
+    if isinstance(value, BaseResourceVariable):  # none of tf.distribute's; 3 times as fast as read_value
         return tf.raw_ops.ReadVariableOp(resource=value.handle, dtype=value.dtype)
     read = getattr(value, "read_value", None)
     return read() if read is not None else value
@@ -89,11 +90,12 @@ def adopt(variable: keras.Variable, array: np.ndarray[Any, Any]) -> None:
     else it is one transfer. EagerTensor is what `tf.constant` makes of an array after copying it; unlike DLPack it
     knows all types.
     """
-    if type(variable.value).__name__ != "ResourceVariable":
+    value = variable.value
+    if not isinstance(value, BaseResourceVariable):
         assign(variable, array)
         return
-    tensor = EagerTensor(array, "/device:CPU:0", variable.value.dtype.as_datatype_enum)
-    tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tensor)
+    tensor = EagerTensor(array, "/device:CPU:0", value.dtype.as_datatype_enum)
+    tf.raw_ops.AssignVariableOp(resource=value.handle, value=tensor)
 
 
 def summed_copies(variable: keras.Variable) -> tuple[Any, ...]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from anyrig.store.digest import CHUNK_BYTES, hash_bytes
@@ -53,6 +55,15 @@ def _unsealed(raw: bytes) -> bytes:
     if seal != SEAL % hash_bytes(body).encode():
         _damaged("its checksum does not match its content")
     return body
+
+
+def is_sealed(path: Path) -> bool:
+    """Tell whether a file ends as a manifest does; nothing more is looked at."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _SEAL_BYTES))
+        end = file.read(_SEAL_BYTES)
+    start, _, tail = SEAL.partition(b"%s")
+    return len(end) == _SEAL_BYTES and end.startswith(start) and end.endswith(tail)
 
 
 def _damaged(why: str) -> NoReturn:
