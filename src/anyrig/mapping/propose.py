@@ -148,8 +148,12 @@ class _Search:
         foreign = speaks_foreign(parts_of(name) for name in self.stored)
         have = stored_units(self.stored.values(), classes)
         want = wanted_units(self.wanted.values(), classes)
+        wordless = _wordless_shapes(have, want, foreign)
         for group in _groups(have, want, foreign):
-            self._pair_group(group, foreign)
+            if wordless.isdisjoint(item.shape for unit in group.stored for item in unit.leaves.values()):
+                self._pair_group(group, foreign)
+            else:
+                self._undecided(group, _WORDLESS)
 
     def _pair_group(self, group: _Group, foreign: bool) -> None:
         have, want = group.stored, group.wanted
@@ -238,7 +242,19 @@ class _Search:
 
 
 _SAME_SHAPES = "they have the same shapes, and their names are positions or say nothing: order alone would decide"
+_WORDLESS = "other tensors, whose names say nothing at all, have the same shapes"
 _RENAMED = "the names differ by choice: it may have been renamed, or be another layer of the same shape"
+
+
+def _wordless_shapes(have: Sequence[StoredUnit], want: Sequence[WantedUnit], foreign: bool) -> set[tuple[int, ...]]:
+    """Return the shapes of stored tensors of whose names not even the last part is known to the model."""
+    words = {leaf[-1] for layer in want for leaf in in_words(layer.leaves, foreign)}
+    return {
+        item.shape
+        for unit in have
+        for leaf, item in in_words(unit.leaves, foreign).items()
+        if leaf[-1] not in words and not unit.listed
+    }
 
 
 def _names_disagree(unit: StoredUnit, layer: WantedUnit) -> bool:
