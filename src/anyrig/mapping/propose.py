@@ -214,11 +214,11 @@ class _Search:
         have = _by_key(self.stored.values(), lambda item: [item.shape])
         want = _by_key(self.wanted.values(), lambda item: [item.shape])
         agree = bool(have) and {k: len(v) for k, v in have.items()} == {k: len(v) for k, v in want.items()}
-        nothing_named = not self.pairs
+        nothing_known = not self.pairs and not self.ambiguous
         for shape in list(want):
             if shape not in have:
                 continue
-            if len(have[shape]) == len(want[shape]) == 1 and agree and nothing_named:
+            if len(have[shape]) == len(want[shape]) == 1 and agree and nothing_known:
                 why = "the only tensor of this shape; all shapes agree"
                 self.take(have[shape][0], want[shape][0], "shape", why, 0.7)
             else:
@@ -247,13 +247,17 @@ _RENAMED = "the names differ by choice: it may have been renamed, or be another 
 
 
 def _wordless_shapes(have: Sequence[StoredUnit], want: Sequence[WantedUnit], foreign: bool) -> set[tuple[int, ...]]:
-    """Return the shapes of stored tensors of whose names not even the last part is known to the model."""
+    """Return the shapes of stored tensors of whose names not even the last part is known to the model.
+
+    In a file that numbers the variables of some layers and names those of others, the numbered ones count as such.
+    """
+    mixed = len({unit.listed for unit in have}) > 1
     words = {leaf[-1] for layer in want for leaf in in_words(layer.leaves, foreign)}
     return {
         item.shape
         for unit in have
         for leaf, item in in_words(unit.leaves, foreign).items()
-        if leaf[-1] not in words and not unit.listed
+        if (mixed if unit.listed else leaf[-1] not in words)
     }
 
 
