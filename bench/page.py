@@ -26,9 +26,9 @@ TRAINING = """## Training
 STORING = """## Saving and loading
 
 The state is a Keras model of 64 square layers with Adam's slots (386 tensors), elsewhere arrays of the same shapes.
-It was {made_on} A save includes the flush to the disk only in anyrig and in `write and fsync`; the others leave that
-to the system. Loads come from the page cache. `pause` is how long training waits for a save; *load and predict* and
-*load and train* end with the first batch after the load, so that pages that are read late count."""
+It was {made_on} `pause` is how long training waits for a save; `save` ends when all is on the disk: a flush follows
+what does not flush itself. Loads come from the page cache; *load and predict* and *load and train* end with the first
+batch after the load, so that pages that are read late count."""
 
 
 def page(train: Mapping[str, Any], store: Mapping[str, Any]) -> str:

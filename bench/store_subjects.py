@@ -243,17 +243,33 @@ class RawWays:
         """There is nothing to load."""
 
 
+FLUSHED = ("anyrig", "anyrig, verify off", "memcpy", "write", "write and fsync", "read")
 FRAMEWORKS: dict[str, Any] = {"raw": RawWays, "tensorflow": TensorFlowWays, "torch": TorchWays, "jax": JaxWays}
 
 
+def flush(folder: Path) -> None:
+    """Return when every file below `folder` is on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+
+
 def round_of(ways: Any, way: str, folder: Path) -> dict[str, float]:
-    """Save and load once; return seconds. What the system still has to write is written before each measurement."""
+    """Save and load once; return seconds: `pause` until the call returns, `save` until all is on the disk.
+
+    Those that do not flush what they write are followed by a flush. What the system still has to write is written
+    before each measurement.
+    """
     path = folder / "state"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.sync()
     pause, whole = ways.save(way, path)
     found = {"pause": pause, "save": whole}
+    if way not in FLUSHED:
+        found["save"] += timed(lambda: flush(folder))
     os.sync()
     if not isinstance(ways, RawWays):
         found["load"] = timed(lambda: ways.load(way, path))
