@@ -228,9 +228,9 @@ def test_where_it_was_made_is_no_difference(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(UsageError, match="is a file: it cannot be compared") as caught:
+    with pytest.raises(UsageError, match="of no format that is known here") as caught:
         anyrig.diff(tmp_path / "text", tmp_path)
-    assert caught.value.code == "ANY-DIFF-002"
+    assert caught.value.code == "ANY-FORMAT-001"
 
 
 def test_leaves() -> None:

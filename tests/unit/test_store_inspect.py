@@ -70,16 +70,16 @@ def test_a_checkpoint_with_its_tensors(run: Path) -> None:
 def test_a_data_file(run: Path) -> None:
     path = run / "checkpoints" / "step-000000010" / "model-00001-of-00001.safetensors"
     found = inspect(path, tensors=True)
-    assert (found.kind, found.step, found.state_digest, found.parameters) == ("safetensors", None, None, 35)
+    assert (found.kind, found.step, found.state_digest, found.parameters) == ("file", None, None, 35)
     assert {line.name: line.shape for line in found.tensors} == {"model/kernel": (2, 16), "model/bias": (3,)}
     assert found.files == ((path.name, path.stat().st_size),)
     assert found.epoch is None
 
 
 def test_what_cannot_be_inspected(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is nothing to inspect") as caught:
+    with pytest.raises(UsageError, match="of no format that is known here: a folder with run") as caught:
         inspect(tmp_path)
-    assert caught.value.code == "ANY-LOAD-015"
+    assert caught.value.code == "ANY-FORMAT-001"
     (tmp_path / "x.safetensors").write_bytes(b"not one at all")
     with pytest.raises(AnyrigError, match="not a readable safetensors file"):
         inspect(tmp_path / "x.safetensors")

@@ -27,9 +27,10 @@ _BY_CHECKSUM = "tensors are equal by their recorded checksums (anyrig verify rea
 def command(a: str, b: str, as_json: bool) -> int:
     """Compare two checkpoints: tensors, files, configuration, progress.
 
-    A and B are run directories (their newest checkpoints), checkpoints or .safetensors files. Exits 0 when both hold
-    the same state and 3 when not: tensors, files, configuration, and how far training had come. Bookkeeping (how and
-    why it was saved, what only one says of the progress) and where it was made are told, and do not count. Tensors
+    A and B are run directories (their newest checkpoints), checkpoints, or files of any format that `anyrig inspect`
+    knows; where two formats name their tensors differently, those with the same meaning are compared. Exits 0 when both
+    hold the same state and 3 when not: tensors, files, configuration, and how far training had come. Bookkeeping (how
+    and why it was saved, what only one says of the progress) and where it was made are told, and do not count. Tensors
     with equal recorded checksums are not read (`anyrig verify` reads all).
     """
     from anyrig.diagnose.diff import diff
@@ -51,6 +52,7 @@ def _describe(found: Diff) -> str:
         _changed(found.changed),
         _only("only in a", found.only_a),
         _only("only in b", found.only_b),
+        _section("same tensors, other names", [f"{each.a} = {each.b}" for each in found.renamed]),
         _leaves("files", found.files),
         _leaves("configuration", found.config),
         _leaves("progress", found.progress),

@@ -1,4 +1,4 @@
-"""`anyrig inspect`: what a run, a checkpoint or a safetensors file holds; never imports TensorFlow."""
+"""`anyrig inspect`: what a run, a checkpoint or a file of another format holds; never imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from anyrig.report import words
 from anyrig.sizes import size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anyrig.diagnose.inspect import Inspection
+    from anyrig.formats.contents import TensorSignature
 
 
 @click.command("inspect")
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 @options.as_json
 @options.debug
 def command(path: str, tensors: bool, stats: bool, digest: bool, as_json: bool) -> None:
-    """Show what a checkpoint holds, without TensorFlow.
+    """Show what a checkpoint or a model file holds, without TensorFlow.
 
-    PATH is a run directory (its newest checkpoint is shown), a checkpoint, or a .safetensors file. With --stats every
-    tensor is read; min, max, mean and norm are those of its finite numbers (of complex ones their magnitudes).
+    PATH is a run directory (its newest checkpoint is shown), a checkpoint, or a file or folder of another format:
+    Keras (.keras, .h5, .weights.h5), TensorFlow checkpoints (any of their files, or their prefix) and SavedModels,
+    safetensors, .npz. The content decides, not the suffix. With --stats every tensor is read; min, max, mean and norm
+    are those of its finite numbers (of complex ones their magnitudes).
     """
     from anyrig.diagnose.inspect import inspect
 
@@ -43,8 +48,8 @@ def _echo_digests(found: Inspection) -> None:
     if found.state_digest is None:
         raise UsageError(
             "ANY-CLI-001",
-            f"{found.path} is a plain safetensors file, and records no digest",
-            hint="give the checkpoint folder that the file is in",
+            f"{found.path} is {found.words}, and records no digest",
+            hint="give a run or a checkpoint folder",
         )
     click.echo(f"model digest\n{found.model_digest}\nstate digest\n{found.state_digest}")
 
@@ -57,7 +62,7 @@ def _describe(found: Inspection) -> str:
 
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:
-    facts = [("path", str(found.path))]
+    facts = [("path", str(found.path)), *_of_other_format(found)]
     if found.kind == "run":
         facts.append(("checkpoints", f"{len(found.steps)}, newest {found.checkpoint}"))
     if found.step is not None:
@@ -70,6 +75,30 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     if found.state_digest is not None:
         facts += [("model digest", str(found.model_digest)), ("state digest", found.state_digest)]
     return facts
+
+
+def _of_other_format(found: Inspection) -> list[tuple[str, str]]:
+    """Return what only files of other formats say; what they do not say has no line."""
+    signatures = [f"{each.name}({_signed(each.inputs)}) -> {_signed(each.outputs)}" for each in found.signatures]
+    facts = [
+        ("what it is", found.words),
+        ("written by", ", ".join(f"{program} {version}" for program, version in found.written_by.items())),
+        ("read by", found.read_by),
+        ("model", found.architecture),
+        ("inputs", _signed(found.inputs)),
+        ("precision", found.precision),
+        ("optimizer", found.optimizer),
+        *(("signature", signature) for signature in signatures),
+        *(("note", note) for note in found.notes),
+    ]
+    return [(label, said) for label, said in facts if said]
+
+
+def _signed(tensors: Sequence[TensorSignature]) -> str:
+    def sizes(shape: Sequence[int | None] | None) -> str:
+        return "any shape" if shape is None else " x ".join("?" if size is None else str(size) for size in shape)
+
+    return ", ".join(f"{each.name}: {each.dtype} {sizes(each.shape)}".strip() for each in tensors)
 
 
 def _progress(progress: dict[str, Any]) -> str:

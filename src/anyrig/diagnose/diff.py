@@ -1,5 +1,6 @@
-"""Say in what two checkpoints differ: tensors by name, files, configuration, progress, and where they were made.
+"""Say in what two checkpoints or files differ: tensors, files, configuration, progress, and where they were made.
 
+Tensors are paired by name; those of two formats that name them differently by what the names say (`mapping.propose`).
 Tensors whose recorded checksums are equal are not read. Nothing is written, and TensorFlow is not imported.
 """
 
@@ -8,18 +9,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anyrig.diagnose.foreign import contents_of_other_format
 from anyrig.diagnose.leaves import NOTHING, LeafChange, leaf_changes
 from anyrig.diagnose.verify import Watch, unwatched
-from anyrig.errors import UsageError
-from anyrig.formats import safetensors
 from anyrig.formats.checkpoint import contents_of
-from anyrig.formats.contents import Budget, FileTensor
-from anyrig.locations import find_checkpoint, resolve
+from anyrig.formats.contents import Contents, FileTensor
+from anyrig.locations import find_checkpoint
+from anyrig.mapping.propose import propose
+from anyrig.mapping.sides import wanted_side
 from anyrig.store.layout import DATA_SUFFIX
 from anyrig.store.read import Checkpoint, open_checkpoint
 
@@ -49,6 +51,15 @@ class TensorChange:
     values: ValueChange | None
 
 
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A tensor that is called `a` on one side and `b` on the other; `why` is the reason to take them for the same."""
+
+    a: str
+    b: str
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
     """What differs between the checkpoints or files `a` and `b`.
@@ -57,6 +68,7 @@ class Diff:
     how far training had come, as far as both say it. No part of the state are `bookkeeping`, the rest of what the
     checkpoints say under progress (how and why they were saved, and what only one says), and `record`, where they come
     from (environment, hashes of recipe and data). `by_checksum` tensors are equal by their recorded checksums, unread.
+    `renamed` lists the tensors that the two name differently, and why they were taken for the same.
     """
 
     a: Path
@@ -71,6 +83,7 @@ class Diff:
     bookkeeping: tuple[LeafChange, ...] = ()
     record: tuple[LeafChange, ...] = ()
     by_checksum: int = 0
+    renamed: tuple[Renamed, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -79,13 +92,15 @@ class Diff:
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch = unwatched) -> Diff:
-    """Compare two run directories (their newest checkpoints), checkpoints or safetensors files.
+    """Compare two run directories (their newest checkpoints), checkpoints, or files of any format.
 
     Raises ANY-DIFF-001 when bytes that had to be read are damaged.
     """
     left, right = _open(a), _open(b)
-    have, want = ({tensor.name: tensor for tensor in _tensors(side)} for side in (left, right))
-    both = [(have[name], want[name]) for name in have if name in want]
+    have, want = _contents(left), _contents(right)
+    renamed = () if have.format == want.format else tuple(_renamed(have, want))
+    both = _paired(have, want, renamed)
+    only_a, only_b = ({id(pair[side]) for pair in both} for side in (0, 1))
     unequal = [pair for pair in both if not _same(*pair)]
     with watch(sum(one.nbytes + other.nbytes for one, other in unequal)) as advance:
         compared = [_change(one, other, advance) for one, other in unequal]
@@ -94,11 +109,11 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch =
     said = _leaves(left, right, lambda side: {"step": side.step, **side.progress})
     counted = _counted(left, right)
     return Diff(
-        a=left.path if isinstance(left, Checkpoint) else left,
-        b=right.path if isinstance(right, Checkpoint) else right,
+        a=left.path,
+        b=right.path,
         equal_tensors=len(both) - len(changed),
-        only_a=tuple(_side(tensor) for name, tensor in have.items() if name not in want),
-        only_b=tuple(_side(tensor) for name, tensor in want.items() if name not in have),
+        only_a=tuple(_side(tensor) for tensor in have.tensors if id(tensor) not in only_a),
+        only_b=tuple(_side(tensor) for tensor in want.tensors if id(tensor) not in only_b),
         changed=changed,
         files=files,
         config=config,
@@ -106,25 +121,32 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch =
         bookkeeping=tuple(change for change in said if _key(change) not in counted),
         record=_leaves(left, right, lambda side: side.record),
         by_checksum=len(both) - len(unequal),
+        renamed=renamed,
     )
 
 
-def _open(path: str | os.PathLike[str]) -> Checkpoint | Path:
-    location = resolve(path)
-    if location.kind == "safetensors":
-        return location.path
-    if location.kind in ("folder", "file"):
-        raise UsageError(
-            "ANY-DIFF-002",
-            f"{location.path} is {location.words}: it cannot be compared.",
-            hint="give a run directory, a checkpoint (a folder named step-N) or a .safetensors file",
-        )
-    return open_checkpoint(find_checkpoint(location.path))
+def _open(path: str | os.PathLike[str]) -> Checkpoint | Contents:
+    other = contents_of_other_format(path)
+    return open_checkpoint(find_checkpoint(path)) if other is None else other
 
 
-def _tensors(side: Checkpoint | Path) -> tuple[FileTensor, ...]:
-    found = contents_of(side) if isinstance(side, Checkpoint) else safetensors.read(side, Budget())
-    return found.tensors
+def _contents(side: Checkpoint | Contents) -> Contents:
+    return contents_of(side) if isinstance(side, Checkpoint) else side
+
+
+def _renamed(a: Contents, b: Contents) -> Iterator[Renamed]:
+    """Yield the tensors of two formats that have different names and are the same by what the names say."""
+    for pair in propose(a.tensors, wanted_side(b)).pairs:
+        if len(pair.stored.tensors) == 1 and not pair.steps and pair.stored.name != pair.wanted.name:
+            yield Renamed(pair.stored.name, pair.wanted.name, pair.why)
+
+
+def _paired(a: Contents, b: Contents, renamed: Sequence[Renamed]) -> list[tuple[FileTensor, FileTensor]]:
+    have, want = ({tensor.name: tensor for tensor in side.tensors} for side in (a, b))
+    other_name = {each.a: each.b for each in renamed}
+    taken = set(other_name.values())
+    names = ((name, other_name.get(name, name)) for name in have)
+    return [(have[one], want[other]) for one, other in names if other in want and (one != other or other not in taken)]
 
 
 def _same(a: FileTensor, b: FileTensor) -> bool:
@@ -144,10 +166,13 @@ def _side(tensor: FileTensor) -> TensorSide:
     return TensorSide(tensor.name, tensor.dtype, tensor.shape)
 
 
-def _documents(a: Checkpoint | Path, b: Checkpoint | Path) -> tuple[tuple[LeafChange, ...], tuple[LeafChange, ...]]:
+def _documents(
+    a: Checkpoint | Contents, b: Checkpoint | Contents
+) -> tuple[tuple[LeafChange, ...], tuple[LeafChange, ...]]:
     """Return what differs in JSON documents leaf by leaf, and the other files that differ; a data file has none."""
     if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
-        return (), ()
+        both = _contents(a).config, _contents(b).config
+        return (() if None in both else tuple(_without_counters(leaf_changes(*both)))), ()
     config: list[LeafChange] = []
     files: list[LeafChange] = []
     have, want = _checksums(a), _checksums(b)
@@ -178,7 +203,7 @@ def _without_counters(changes: Iterator[LeafChange]) -> Iterator[LeafChange]:
             yield change
 
 
-def _counted(a: Checkpoint | Path, b: Checkpoint | Path) -> frozenset[str]:
+def _counted(a: Checkpoint | Contents, b: Checkpoint | Contents) -> frozenset[str]:
     """Return the keys of the progress that are part of the state: those that both have, but for the bookkeeping."""
     if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
         return frozenset()
@@ -190,7 +215,7 @@ def _key(change: LeafChange) -> str:
 
 
 def _leaves(
-    a: Checkpoint | Path, b: Checkpoint | Path, part: Callable[[Checkpoint], dict[str, Any]]
+    a: Checkpoint | Contents, b: Checkpoint | Contents, part: Callable[[Checkpoint], dict[str, Any]]
 ) -> tuple[LeafChange, ...]:
     if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
         return ()

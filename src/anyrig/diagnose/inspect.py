@@ -1,4 +1,4 @@
-"""Say what a run, a checkpoint or a safetensors file holds, from manifests and headers alone.
+"""Say what a run, a checkpoint or a file of another format holds, from manifests and headers alone.
 
 Reads no tensor and imports neither numpy nor TensorFlow, so it costs the same for any size; only statistics, which
 are made on request, read what there is.
@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from anyrig.diagnose.foreign import READ_BY, contents_of_other_format, inputs_of, optimizer_of, precision_of
 from anyrig.diagnose.verify import Watch, unwatched
-from anyrig.errors import UsageError
-from anyrig.formats import safetensors
 from anyrig.formats.checkpoint import contents_of
-from anyrig.formats.contents import Budget
+from anyrig.formats.contents import TEXT, Contents, Signature, TensorSignature
 from anyrig.locations import Location, checkpoints_folder, find_checkpoint, resolve
 from anyrig.store.commit import folders_with_steps
-from anyrig.store.header import TensorSpec, read_header
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint, open_checkpoint
 from anyrig.store.remote.url import cleaned, is_url
 
 if TYPE_CHECKING:
     from anyrig.diagnose.stats import TensorStats
+
+_ROLES = {"weight": "weights", "optimizer": "optimizer", "other": "other"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,12 @@ class Inspection:
 
     `parameters` counts the elements of the weights under `model/` (of a plain safetensors file: all), as Keras's
     `count_params` does: the state of seed generators (`.../state`, two 64-bit integers) is random state and no weight.
-    What a safetensors file does not record is None or empty. `tensors` is filled on request.
+    What a file does not record is None or empty. `tensors` is filled on request. Of another format, `format` and
+    `words` say which, `written_by` which versions made it, `read_by` what opens it as it is, and `notes` what is odd.
     """
 
     path: Path | str
-    kind: Literal["run", "checkpoint", "safetensors"]
+    kind: Literal["run", "checkpoint", "file"]
     checkpoint: Path | None = None
     steps: tuple[int, ...] = ()
     step: int | None = None
@@ -75,6 +76,16 @@ class Inspection:
     progress: dict[str, Any] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
     tensors: tuple[TensorLine, ...] = ()
+    format: str | None = None
+    words: str | None = None
+    architecture: str | None = None
+    written_by: Mapping[str, str] = field(default_factory=dict)
+    read_by: str | None = None
+    optimizer: str | None = None
+    precision: str | None = None
+    inputs: tuple[TensorSignature, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def epoch(self) -> Any:
@@ -86,38 +97,33 @@ class Inspection:
 def inspect(
     path: str | os.PathLike[str], *, tensors: bool = False, stats: bool = False, watch: Watch = unwatched
 ) -> Inspection:
-    """Describe a run directory, a folder of checkpoints, a checkpoint or a safetensors file.
+    """Describe a run directory, a folder of checkpoints, a checkpoint, or a file or folder of any format known here.
 
     `stats` reads every tensor once, lists them, and gives each its `stats`; `watch` is told how far it has come.
     """
     if is_url(path) and not stats:
         return _inspect_url(str(path), tensors)
-    found = _inspect(resolve(path), tensors or stats)
-    return _with_stats(found, watch) if stats else found
+    other = contents_of_other_format(path)
+    found = _inspect(resolve(path), tensors or stats) if other is None else _inspect_other(other, tensors or stats)
+    if not stats:
+        return found
+    return _with_stats(found, other or contents_of(open_checkpoint(_checkpoint_of(found))), watch)
 
 
 def _inspect(location: Location, tensors: bool) -> Inspection:
-    if location.kind == "safetensors":
-        return _inspect_file(location.path, tensors)
     if location.kind == "checkpoint":
         return _inspect_checkpoint(location.path, "checkpoint", open_checkpoint(location.path), (), tensors)
-    if location.kind in ("run", "checkpoints"):
-        return _inspect_run(location, tensors)
-    raise UsageError(
-        "ANY-LOAD-015",
-        f"{location.path} is {location.words}: there is nothing to inspect.",
-        hint="give a run directory, a checkpoint (a folder named step-N) or a .safetensors file",
-    )
+    return _inspect_run(location, tensors)
 
 
-def _with_stats(found: Inspection, watch: Watch) -> Inspection:
+def _checkpoint_of(found: Inspection) -> Path:
+    assert found.checkpoint is not None  # of everything but other formats
+    return found.checkpoint
+
+
+def _with_stats(found: Inspection, stored: Contents, watch: Watch) -> Inspection:
     from anyrig.diagnose.stats import all_stats
 
-    stored = (
-        safetensors.read(Path(found.path), Budget())
-        if found.checkpoint is None
-        else contents_of(open_checkpoint(found.checkpoint))
-    )
     with watch(found.nbytes) as advance:
         stats = all_stats(stored.tensors, advance)
     lines = tuple(replace(line, stats=numbers) for line, numbers in zip(found.tensors, stats, strict=True))
@@ -165,25 +171,38 @@ def _inspect_checkpoint(
     )
 
 
-def _inspect_file(path: Path, tensors: bool) -> Inspection:
-    lines = [_line_of_spec(spec, path.name) for spec in read_header(path)]
+def _inspect_other(contents: Contents, tensors: bool) -> Inspection:
+    """Describe a file of another format; where tensors have roles, those are the groups."""
+    lines = [
+        TensorLine(each.name, each.dtype, each.shape, each.nbytes, each.file, each.aliases) for each in contents.tensors
+    ]
+    roles: dict[str, list[TensorLine]] = {role: [] for role in _ROLES}
+    for line, each in zip(lines, contents.tensors, strict=True):
+        roles[each.role].append(line)
+    config = contents.config or {}
     return Inspection(
-        path=path,
-        kind="safetensors",
-        parameters=_elements(lines),
+        path=contents.path,
+        kind="file",
+        parameters=_elements(line for line in roles["weight"] if line.dtype != TEXT),
         nbytes=sum(line.nbytes for line in lines),
-        groups=_groups(lines),
-        files=((path.name, path.stat().st_size),),
+        groups=tuple(_group(_ROLES[role], found) for role, found in roles.items() if found),
+        files=contents.files,
         tensors=tuple(lines) if tensors else (),
+        format=contents.format,
+        words=contents.words,
+        architecture=str(config["class_name"]) if isinstance(config.get("class_name"), str) else None,
+        written_by=contents.written_by,
+        read_by=READ_BY.get(contents.format),
+        optimizer=optimizer_of(contents),
+        precision=precision_of(contents),
+        inputs=inputs_of(contents),
+        signatures=contents.signatures,
+        notes=contents.notes,
     )
 
 
 def _line_of_entry(entry: TensorEntry) -> TensorLine:
     return TensorLine(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.pieces[0].file, entry.aliases)
-
-
-def _line_of_spec(spec: TensorSpec, file: str) -> TensorLine:
-    return TensorLine(spec.name, spec.dtype, spec.shape, spec.nbytes, file)
 
 
 def _is_random_state(line: TensorLine) -> bool:
@@ -199,7 +218,8 @@ def _groups(lines: Sequence[TensorLine]) -> tuple[GroupLine, ...]:
     members: dict[str, list[TensorLine]] = {}
     for line in lines:
         members.setdefault(line.name.partition("/")[0], []).append(line)
-    return tuple(
-        GroupLine(group, len(found), _elements(found), sum(line.nbytes for line in found))
-        for group, found in members.items()
-    )
+    return tuple(_group(group, found) for group, found in members.items())
+
+
+def _group(name: str, found: Sequence[TensorLine]) -> GroupLine:
+    return GroupLine(name, len(found), _elements(found), sum(line.nbytes for line in found))

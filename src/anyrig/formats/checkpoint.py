@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from anyrig.store.check import fault_of_file
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint
 
+_MODEL = "model.json"
 _ROLES: dict[str, Role] = {"model": "weight", "optimizer": "optimizer", "ema": "optimizer"}
 
 
@@ -29,9 +31,18 @@ def contents_of(checkpoint: Checkpoint) -> Contents:
         words="a checkpoint",
         path=checkpoint.path,
         tensors=tuple(_tensor(checkpoint, entry) for entry in checkpoint.manifest.tensors),
+        config=_config(checkpoint),
         written_by=_texts(checkpoint.record.get("environment")),
         files=tuple((entry.name, entry.size) for entry in checkpoint.manifest.files),
     )
+
+
+def _config(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Return the Keras configuration of the model; None where it has none (the document says why)."""
+    if _MODEL not in checkpoint.documents:
+        return None
+    found = json.loads(checkpoint.document(_MODEL))
+    return found if isinstance(found, dict) and found.get("config") is not None else None
 
 
 def _texts(made: Any) -> dict[str, str]:

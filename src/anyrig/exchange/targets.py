@@ -1,0 +1,113 @@
+"""The formats that a model can be written to, by suffix: each a function of a built model and a path not taken."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from anyrig.checkpoints import save
+from anyrig.state.capture import capture
+from anyrig.state.optimizers import held_optimizers
+from anyrig.store.dtypes import spelling_of
+from anyrig.store.header import ALIGNMENT, TensorSpec, build_header
+
+EXTRA = Path("assets.extra") / "anyrig"
+"""Where a SavedModel of ours has a checkpoint: TensorFlow leaves `assets.extra` to whoever wants to add something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A format; `proved` if the model's arrays stand in it as they are, `install` what its writer needs."""
+
+    format: str
+    words: str
+    write: Callable[[keras.Model, Path], None]
+    folder: bool = False
+    proved: bool = True
+    install: str | None = None
+
+
+def _keras(model: keras.Model, path: Path) -> None:
+    model.save(path)
+
+
+def _h5(model: keras.Model, path: Path) -> None:
+    from keras.src.legacy.saving.legacy_h5_format import save_model_to_hdf5
+
+    save_model_to_hdf5(model, str(path))  # `model.save` does this and warns that there is a newer format
+
+
+def _weights(model: keras.Model, path: Path) -> None:
+    model.save_weights(path)
+
+
+def _safetensors(model: keras.Model, path: Path) -> None:
+    tensors = [(item.name, np.asarray(item.array)) for item in capture(model).tensors]
+    tensors.sort(key=lambda item: item[1].nbytes % ALIGNMENT != 0)  # those that readers can map come first
+    specs = [TensorSpec(name, _spelled(array), array.shape, array.nbytes) for name, array in tensors]
+    with path.open("wb") as file:
+        file.write(build_header(specs))
+        for _, array in tensors:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _spelled(array: np.ndarray[Any, Any]) -> str:
+    spelling = spelling_of(array.dtype)
+    assert spelling, array.dtype  # capture has refused what safetensors lacks
+    return spelling
+
+
+def _checkpoint(model: keras.Model, path: Path) -> None:
+    import tensorflow as tf
+
+    parts = {"model": model}
+    if (optimizer := held_optimizers(model).get("main")) is not None:
+        parts["optimizer"] = optimizer
+    tf.train.Checkpoint(**parts).write(str(path))
+
+
+def _saved_model(model: keras.Model, path: Path) -> None:
+    """Write what TensorFlow and its servers call, and beside it a checkpoint, so that it can become a model again."""
+    with _silent():
+        model.export(path, format="tf_saved_model", verbose=False)
+    (path / EXTRA).parent.mkdir()
+    save(path / EXTRA, model)
+
+
+def _onnx(model: keras.Model, path: Path) -> None:
+    with _silent():
+        model.export(path, format="onnx", verbose=False)
+
+
+def _tflite(model: keras.Model, path: Path) -> None:
+    with _silent():
+        model.export(path, format="litert", verbose=False)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep exporters from printing to stdout, where the caller's own output goes."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+_H5 = Target("keras-h5", "a whole-model HDF5 file", _h5)
+TARGETS: Mapping[str, Target] = {
+    ".keras": Target("keras", "a .keras file", _keras),
+    ".h5": _H5,
+    ".hdf5": _H5,
+    ".weights.h5": Target("keras-weights", "a .weights.h5 file", _weights),
+    ".safetensors": Target("safetensors", "a safetensors file", _safetensors),
+    ".ckpt": Target("tf-checkpoint", "a TensorFlow checkpoint", _checkpoint),
+    ".onnx": Target("onnx", "an ONNX file", _onnx, proved=False, install="pip install 'anyrig[onnx]'"),
+    ".tflite": Target("tflite", "a LiteRT file", _tflite, proved=False),
+    "": Target("saved-model", "a SavedModel", _saved_model, folder=True),
+}
