@@ -89,7 +89,7 @@ def canonical(value: Any) -> bytes:
 def parse_strict(text: bytes) -> Any:
     """Parse JSON; raise `StrictJsonError` where JSON parsers differ or guess."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_constant)
     except RecursionError:
         raise StrictJsonError("it is nested too deeply") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -98,7 +98,8 @@ def parse_strict(text: bytes) -> Any:
         raise error if isinstance(error, StrictJsonError) else StrictJsonError(str(error)) from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON (as `object_pairs_hook`); raise `StrictJsonError` if a key occurs twice."""
     result = dict(pairs)
     if len(result) != len(pairs):
         repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)

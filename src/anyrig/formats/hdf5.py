@@ -1,0 +1,160 @@
+"""HDF5 files as a flat tree: groups with their attributes, datasets with types and places, all checked before use.
+
+Anything that would leave the file is refused wherever it stands: links by name or to other files, external storage,
+virtual datasets. So is what makes more of itself than is stored: shapes without data, texts that are repeated by
+reference, groups inside themselves. The whole file is walked, which costs some 50 us for each object, and no value is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anyrig.formats.contents import Budget, damaged, over_budget, unsafe
+from anyrig.formats.hdf5_dataset import Stored, stored
+from anyrig.formats.hdf5_image import Image, opened
+
+_HEAP_BUDGET = 2**33  # of texts that are named by reference: all of them may be the longest one
+Value = str | int | float | tuple["str | int | float", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What an HDF5 file holds: by path (`model_weights/dense`, the root is empty), in the order of the file's index."""
+
+    image: Image
+    attributes: Mapping[str, Mapping[str, Value]]
+    datasets: Mapping[str, Stored]
+
+    def texts(self, group: str, name: str) -> tuple[str, ...] | None:
+        """Return a list of texts, which Keras cuts into `name0`, `name1`, ... when it is long, else None."""
+        found = self.attributes.get(group, {})
+        if name in found:
+            return _texts(found[name])
+        parts: list[str] = []
+        number = 0
+        while (part := found.get(f"{name}{number}")) is not None:
+            parts += _texts(part)
+            number += 1
+        return tuple(parts) if number else None
+
+    def text(self, group: str, name: str) -> str | None:
+        """Return an attribute that is one text, else None."""
+        value = self.attributes.get(group, {}).get(name)
+        return value if isinstance(value, str) else None
+
+
+def _texts(value: Value) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, tuple) else (str(value),)
+
+
+def parse(image: Image, budget: Budget) -> Tree:
+    """Return the tree of an HDF5 file.
+
+    Raises ANY-FORMAT-002 for a damaged file, 003 for one that exceeds the budget, 004 for one with links.
+    """
+    with opened(image) as file:
+        walk = _Walk(image, budget)
+        walk.group(file.id, "", 0)
+    return Tree(image, walk.attributes, walk.datasets)
+
+
+@dataclass(slots=True)
+class _Walk:
+    image: Image
+    budget: Budget
+    attributes: dict[str, dict[str, Value]] = field(default_factory=dict)
+    datasets: dict[str, Stored] = field(default_factory=dict)
+    _objects: int = 0
+    _text_bytes: int = 0
+    _seen: set[int] = field(default_factory=set)
+    _data_bytes: int = 0
+
+    def group(self, group: Any, path: str, depth: int) -> None:
+        if depth > self.budget.depth:
+            raise over_budget(self.image.path, f"its groups are nested more than {self.budget.depth} deep")
+        if self._again(group):
+            raise damaged(self.image.path, f"the group {path!r} stands in it twice")
+        self._count(len(group))
+        self.attributes[path] = dict(self._attributes(group, path))
+        for name in list(group):
+            self._member(group, name, f"{path}/{_decoded(name)}".lstrip("/"), depth)
+
+    def _member(self, group: Any, name: bytes, path: str, depth: int) -> None:
+        import h5py
+
+        if b"/" in name or name == b".":
+            raise damaged(self.image.path, f"{path!r} is no name")
+        if group.links.get_info(name).type != h5py.h5l.TYPE_HARD:
+            raise unsafe(self.image.path, f"{path!r} in it is a link to another place, maybe in another file")
+        found = h5py.h5o.open(group, name)
+        if isinstance(found, h5py.h5g.GroupID):
+            self.group(found, path, depth + 1)
+        elif isinstance(found, h5py.h5d.DatasetID):
+            self._dataset(found, path)
+
+    def _dataset(self, found: Any, path: str) -> None:
+        tag = dict(self._attributes(found, path, only=b"dtype")).get("dtype")
+        dataset = stored(self.image, found, path, tag if isinstance(tag, str) else None, self.budget)
+        self.datasets[path] = dataset
+        if not self._again(found):
+            self._data_bytes += dataset.stored_bytes
+        if self._data_bytes > self.image.size:
+            raise damaged(self.image.path, f"up to {path!r}, its tensors have more bytes than the whole file")
+
+    def _attributes(self, owner: Any, path: str, only: bytes | None = None) -> Iterator[tuple[str, Value]]:
+        import h5py
+
+        count = h5py.h5a.get_num_attrs(owner)
+        self._count(count)
+        for index in range(count):
+            attribute = h5py.h5a.open(owner, index=index)
+            if only is None or attribute.name == only:
+                value = self._value(attribute, path)
+                if value is not None:
+                    yield _decoded(attribute.name), value
+
+    def _value(self, attribute: Any, path: str) -> Value | None:
+        """Return texts and numbers, one or a list of them; anything else has no meaning here."""
+        import h5py
+        import numpy as np
+
+        kind, shape = attribute.get_type(), attribute.shape
+        known = (h5py.h5t.STRING, h5py.h5t.INTEGER, h5py.h5t.FLOAT)
+        if shape is None or len(shape) > 1 or kind.get_class() not in known:
+            return None
+        count = shape[0] if shape else 1
+        varying = kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
+        self._spend(count * kind.get_size(), path)
+        if varying and count * self.image.size > _HEAP_BUDGET and count * self.image.largest_heap > _HEAP_BUDGET:
+            raise over_budget(self.image.path, f"a list of {path!r} may name {count} very long texts")
+        read = np.empty(shape, attribute.dtype)
+        attribute.read(read)
+        items = [_decoded(item) if isinstance(item, bytes) else item for item in read.reshape(-1).tolist()]
+        self._spend(sum(len(item) for item in items if isinstance(item, str)), path)
+        return tuple(items) if shape else items[0]
+
+    def _spend(self, nbytes: int, path: str) -> None:
+        self._text_bytes += nbytes
+        if self._text_bytes > self.budget.header_bytes:
+            limit = self.budget.header_bytes
+            raise over_budget(self.image.path, f"up to {path!r}, its descriptions have more than {limit} bytes")
+
+    def _count(self, more: int) -> None:
+        self._objects += more
+        if self._objects > self.budget.tensors:
+            raise over_budget(self.image.path, f"it has more than {self.budget.tensors} groups, tensors and attributes")
+
+    def _again(self, found: Any) -> bool:
+        import h5py
+
+        address = h5py.h5o.get_info(found).addr
+        again = address in self._seen
+        self._seen.add(address)
+        return again
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "backslashreplace")
