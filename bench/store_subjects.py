@@ -270,6 +270,8 @@ def round_of(ways: Any, way: str, folder: Path) -> dict[str, float]:
     found = {"pause": pause, "save": whole}
     if way not in FLUSHED:
         found["save"] += timed(lambda: flush(folder))
+    if isinstance(ways, TensorFlowWays):
+        ways.train()  # or the variables would still be pages of the file that the way before has left
     os.sync()
     if not isinstance(ways, RawWays):
         found["load"] = timed(lambda: ways.load(way, path))

@@ -138,7 +138,7 @@ def _write(target: Target, model: keras.Model, path: Path) -> None:
     except (AnyrigError, OSError, MemoryError):
         raise
     except ImportError as error:
-        raise UsageError(
+        raise AnyrigError(
             "ANY-CONVERT-005",
             f"{target.words} is written by a package that is not here: {error}",
             hint=target.install or "install it",
