@@ -198,7 +198,7 @@ def _sizes(prefix: Prefix, shards: int, entries: Sequence[Entry]) -> dict[int, i
 
 def _check(file: Path, entry: Entry, sizes: dict[int, int], entries: dict[bytes, Entry]) -> None:
     """Refuse an entry that cannot be what its data file holds."""
-    name, count = _text(file, entry.key), math.prod(entry.shape)
+    name, count = _shown(entry.key), math.prod(entry.shape)
     if entry.slices:
         _check_slices(file, entry, entries)
     elif entry.start < 0 or entry.size < 0 or entry.start + entry.size > sizes[entry.shard]:
@@ -210,7 +210,7 @@ def _check(file: Path, entry: Entry, sizes: dict[int, int], entries: dict[bytes,
 
 
 def _check_slices(file: Path, entry: Entry, entries: dict[bytes, Entry]) -> None:
-    count, name = 0, _text(file, entry.key)
+    count, name = 0, _shown(entry.key)
     for part in entry.slices:
         region, stored = part.inside(entry.shape), entries.get(slice_key(entry.key, part))
         if region is None or stored is None or stored.slices or stored.dtype != entry.dtype or not entry.item_bytes:
@@ -226,7 +226,7 @@ def _check_apart(file: Path, entries: Sequence[Entry]) -> None:
     ranges = sorted((entry.shard, entry.start, entry.start + entry.size, entry.key) for entry in entries if entry.size)
     for (shard, _, end, one), (next_shard, start, _, other) in pairwise(ranges):
         if shard == next_shard and start < end:
-            raise damaged(file, f"{_text(file, one)} and {_text(file, other)} share bytes")
+            raise damaged(file, f"{_shown(one)} and {_shown(other)} share bytes")
 
 
 def _text(file: Path, key: bytes) -> str:
@@ -234,6 +234,10 @@ def _text(file: Path, key: bytes) -> str:
         return key.decode()
     except UnicodeDecodeError:
         raise damaged(file, f"the name {key!r} is not UTF-8 text") from None
+
+
+def _shown(key: bytes) -> str:
+    return key.decode(errors="backslashreplace")
 
 
 def _read(file: Path, entry: Entry, budget: Budget) -> Iterator[np.ndarray[Any, Any]]:
@@ -264,7 +268,7 @@ def _read_text(file: Path, entry: Entry, budget: Budget) -> Iterator[np.ndarray[
     crc = _crc_of_lengths(lengths)
     stored = read_bytes(file, entry.start + at - _CRC_BYTES, _CRC_BYTES)
     if masked(crc) != int.from_bytes(stored, "little"):
-        raise damaged(file, f"the checksum of the lengths of {_text(file, entry.key)} does not match")
+        raise damaged(file, f"the checksum of the lengths of {_shown(entry.key)} does not match")
     crc = extend(crc, stored)
     for first in range(0, lengths.size, BLOCK_ELEMENTS):
         ends = np.cumsum(lengths[first : first + BLOCK_ELEMENTS]).tolist()
@@ -284,18 +288,18 @@ def _lengths(file: Path, entry: Entry, budget: Budget) -> tuple[np.ndarray[Any, 
 
     count, most = math.prod(entry.shape), min(entry.size, 10 * math.prod(entry.shape))
     if most > budget.header_bytes:
-        raise over_budget(file, f"{_text(file, entry.key)} has {count} elements of text")
+        raise over_budget(file, f"{_shown(entry.key)} has {count} elements of text")
     data = read_bytes(file, entry.start, most)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) < 0x80)[:count]
     used = int(ends[-1]) + 1 if ends.size else 0
     try:
         lengths = varints(data[:used])
     except ValueError as error:
-        raise damaged(file, f"{_text(file, entry.key)}: {error}") from None
+        raise damaged(file, f"{_shown(entry.key)}: {error}") from None
     characters = entry.size - used - _CRC_BYTES
     # As floats first: numbers of 64 bits could add up past their end.
     if ends.size != count or lengths.sum(dtype=np.float64) > 2 * entry.size or int(lengths.sum()) != characters:
-        raise damaged(file, f"{_text(file, entry.key)}: its lengths do not add up to its {entry.size} bytes")
+        raise damaged(file, f"{_shown(entry.key)}: its lengths do not add up to its {entry.size} bytes")
     return lengths.astype(np.int64), used + _CRC_BYTES
 
 
@@ -308,4 +312,4 @@ def _crc_of_lengths(lengths: np.ndarray[Any, Any]) -> int:
 
 def _verify(file: Path, entry: Entry, crc: int) -> None:
     if masked(crc) != entry.crc:
-        raise damaged(file, f"the checksum of {_text(file, entry.key)} does not match its {entry.size} bytes")
+        raise damaged(file, f"the checksum of {_shown(entry.key)} does not match its {entry.size} bytes")
