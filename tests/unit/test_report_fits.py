@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import anyrig
 from anyrig.errors import AnyrigError, UsageError
@@ -45,12 +46,27 @@ def test_a_run_writes_what_its_loggers_say_and_a_profile_of_its_steps(
     assert "\nepoch 2/2  " in out
     assert out.splitlines()[-2] == f"profile of 2 steps: {folder}/tensorboard/plugins/profile"
     assert len(list((folder / "tensorboard" / "plugins" / "profile").rglob("*.xplane.pb"))) == 1
-    run = anyrig.Run(folder, build, epochs=3, loggers=["csv", "jsonl"], **given)
+    stored = anyrig.Run(folder, build, epochs=2, **given)
+    stored.train(verbose=0)  # nothing is left to do: the model is the stored one
+    kernel, bias = (np.asarray(weight) for weight in stored.model.get_weights())
+    first: list[float] = []
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: first.append(float(logs["loss"])))
+    loggers = ["csv", "jsonl", "tensorboard"]
+    run = anyrig.Run(folder, build, epochs=3, loggers=loggers, callbacks=[note], **given)
     history = run.train(verbose=0)
     header, *rows = (line.split(",") for line in (folder / "metrics.csv").read_text().splitlines())
     assert [float(row[header.index("val_loss")]) for row in rows] == history["val_loss"]
-    load, line = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-    assert load["kind"] == "load"
+    load, after, line = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    assert (load["kind"], load["tensors"]) == ("load", 6)  # weights, updates and rate, the loss so far
+    spread = load["weights"]["model/dense.0/kernel"]
+    assert (spread["elements"], spread["odd"], sum(spread["counts"])) == (kernel.size, 0, kernel.size)
+    assert (spread["edges"][0], spread["edges"][-1]) == (kernel.min(), kernel.max())
+    assert load["weights"]["model/dense.0/bias"]["mean"] == bias.astype(np.float64).mean()
+    assert (after["kind"], after["step"], after["first_loss"]) == ("load", 7, first[0])
+    seen = EventAccumulator(str(folder / "tensorboard"), {"histograms": 0}).Reload()
+    assert seen.Tags()["histograms"] == ["load/model/dense.0/kernel", "load/model/dense.0/bias"]
+    (shown,) = seen.Histograms("load/model/dense.0/kernel")
+    assert (shown.step, shown.histogram_value.num, shown.histogram_value.max) == (6, kernel.size, kernel.max())
     assert (line["step"], line["epoch"], line["loss"]) == (9, 3, history["loss"][2])
 
 

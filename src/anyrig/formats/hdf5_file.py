@@ -7,7 +7,7 @@ from pathlib import Path
 from anyrig.formats import keras_h5, keras_weights
 from anyrig.formats.contents import Budget, Contents
 from anyrig.formats.hdf5 import Tree, parse
-from anyrig.formats.hdf5_image import MAGIC, image_of
+from anyrig.formats.hdf5_image import MAGIC, Image, image_of
 
 _PLACES = (0, *(512 << shift for shift in range(12)))  # where the format's signature may stand
 
@@ -27,7 +27,12 @@ def _has_signature(path: Path) -> bool:
 
 def read(path: Path, budget: Budget) -> Contents:
     """Return what an HDF5 file holds."""
-    tree = parse(image_of(path), budget)
+    return contents_of(image_of(path), budget)
+
+
+def contents_of(image: Image, budget: Budget) -> Contents:
+    """Return what an HDF5 file holds, wherever its bytes lie."""
+    tree = parse(image, budget)
     if keras_h5.is_legacy(tree):
         return keras_h5.legacy(tree, budget)
     return keras_weights.contents(tree) if keras_weights.is_weights(tree) else _plain(tree)

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from anyrig.formats.contents import Contents, FileTensor, Role
-from anyrig.formats.hdf5 import Tree
+from anyrig.formats.archive import safe_member
+from anyrig.formats.contents import Budget, Contents, FileTensor, Role, damaged, over_budget
+from anyrig.formats.hdf5 import Tree, parse
 from anyrig.formats.hdf5_dataset import Stored
+from anyrig.formats.hdf5_image import Image, image_of
+from anyrig.formats.jsontext import json_object
 
 _VARIABLES = "vars"
+_INDEX = ".weights.json"
+_SHARD = re.compile(r"(.+)_\d{5}\.weights\.h5")
 _ROLES: dict[str, Role] = {"optimizer": "optimizer", "metrics": "other", "compile_metrics": "other"}
 _RANDOM_STATE = "seed_generator"
 
@@ -34,14 +41,9 @@ def weights(trees: Sequence[Tree]) -> tuple[FileTensor, ...]:
     return tuple(_tensor(path, stored, names, counts) for path, stored in found)
 
 
-def model_name(tree: Tree) -> str | None:
-    """Return the name of the model itself, where the file has it."""
-    return tree.text(_VARIABLES, "name")
-
-
 def contents(tree: Tree) -> Contents:
     """Return the contents of one file with this layout."""
-    name = model_name(tree)
+    name, part = tree.text(_VARIABLES, "name"), _SHARD.fullmatch(tree.image.file)
     return Contents(
         format="keras_weights",
         words="Keras 3 weights",
@@ -49,7 +51,78 @@ def contents(tree: Tree) -> Contents:
         tensors=weights((tree,)),
         metadata={"name": name} if name else {},
         files=((tree.image.file, tree.image.size),),
+        notes=(f"it is one of several files: open {part[1]}{_INDEX} for the whole",) if part else (),
     )
+
+
+def recognize(path: Path) -> Path | None:
+    """Return the path of the index of a model that was cut into several files, also for their folder."""
+    if path.is_dir():
+        indexes = [found for found in sorted(path.glob(f"*{_INDEX}")) if _is_index(found)]
+        return indexes[0] if len(indexes) == 1 else None
+    return path if _is_index(path) else None
+
+
+def _is_index(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(2**16)
+    except OSError:
+        return False
+    return start.lstrip()[:1] == b"{" and b'"weight_map"' in start and b".weights.h5" in start
+
+
+def read(path: Path, budget: Budget) -> Contents:
+    """Return what all files hold that an index names."""
+    text = image_of(path)
+    if text.size > budget.header_bytes:
+        raise over_budget(path, f"it has {text.size} bytes, and is an index")
+    index = json_object(path, "it", path.read_bytes(), budget)
+    tensors = sharded(path, index, lambda name: image_of(safe_member(path.parent, name), path), budget)
+    sizes = {name: (path.parent / name).stat().st_size for name in (path.name, *_shards(path, index))}
+    return Contents(
+        format="keras_weights",
+        words="Keras 3 weights in several files",
+        path=path,
+        tensors=tensors,
+        files=tuple(sizes.items()),
+    )
+
+
+def sharded(
+    path: Path, index: Mapping[str, Any], image: Callable[[str], Image], budget: Budget
+) -> tuple[FileTensor, ...]:
+    """Return the tensors of all files that an index names, after a count: nothing that it promises may be missing."""
+    shards = _shards(path, index)
+    if len(shards) > budget.tensors:
+        raise over_budget(path, f"it names {len(shards)} files")
+    trees = {name: parse(image(name), budget) for name in shards}
+    for group, names in _weight_map(path, index).items():
+        for name in names:
+            if not any(found.startswith(f"{group.strip('/')}/") for found in trees[name].datasets):
+                raise damaged(path, f"its index says that {name!r} holds {group!r}, and it does not")
+    tensors = weights(tuple(trees.values()))
+    if repeated := [name for name, count in Counter(tensor.name for tensor in tensors).items() if count > 1]:
+        raise damaged(path, f"{repeated[0]!r} stands in several of its files")
+    promised = index.get("metadata", {}).get("total_size") if isinstance(index.get("metadata"), dict) else None
+    held = sum(tensor.elements / 8 if tensor.dtype == "BOOL" else tensor.nbytes for tensor in tensors)
+    if isinstance(promised, int | float) and promised != held:
+        raise damaged(path, f"its index promises {promised:.0f} bytes of tensors, its files hold {held:.0f}")
+    return tensors
+
+
+def _weight_map(path: Path, index: Mapping[str, Any]) -> dict[str, list[str]]:
+    found = index.get("weight_map")
+    if not isinstance(found, dict):
+        raise damaged(path, "its index has no weight_map")
+    result = {group: names if isinstance(names, list) else [names] for group, names in found.items()}
+    if not all(isinstance(name, str) for names in result.values() for name in names):
+        raise damaged(path, "its weight_map names things that are no files")
+    return result
+
+
+def _shards(path: Path, index: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in _weight_map(path, index).values() for name in names))
 
 
 def _tensor(path: str, stored: Stored, names: dict[str, str], counts: Counter[str]) -> FileTensor:

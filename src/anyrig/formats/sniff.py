@@ -11,7 +11,15 @@ from anyrig.errors import UsageError
 from anyrig.formats.contents import Budget, Contents, Reader
 
 # Modules under anyrig.formats, imported in turn until one knows the content. Those that are sure come first.
-READERS: tuple[str, ...] = ("safetensors", "hdf5_file", "tf_saved_model", "tf_checkpoint", "tf_graphdef")
+READERS: tuple[str, ...] = (
+    "safetensors",
+    "hdf5_file",
+    "keras_zip",
+    "keras_weights",
+    "tf_saved_model",
+    "tf_checkpoint",
+    "tf_graphdef",
+)
 
 
 def recognized(path: Path) -> tuple[Reader, Path] | None:

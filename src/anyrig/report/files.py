@@ -7,6 +7,7 @@ Files are replaced as a whole, by renaming, so that a kill leaves the old one or
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -34,7 +35,7 @@ class JsonLinesFile:
     def write(self, record: Record) -> None:
         """Append one line."""
         assert self._file is not None
-        line = {
+        line: dict[str, Any] = {
             "kind": record.kind,
             "step": record.mark.step,
             "epoch": record.epoch,
@@ -42,6 +43,8 @@ class JsonLinesFile:
             **record.speed,
             **record.load,
         }
+        if record.weights:
+            line["weights"] = {name: dataclasses.asdict(spread) for name, spread in record.weights.items()}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 

@@ -18,6 +18,7 @@ import keras
 from anyrig.errors import UsageError
 from anyrig.report.reports import RunReport, SaveReport, StepReport
 from anyrig.report.span import Span
+from anyrig.report.weights import Spread, spreads
 from anyrig.state.report import LoadReport
 
 EVERY = 10  # steps between records: reading the metrics waits for the device
@@ -32,13 +33,17 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Metrics after a step or an epoch, and the speed since the record before; `epoch` counts from 1."""
+    """Metrics after a step or an epoch, and the speed since the record before; `epoch` counts from 1.
+
+    Of a load, `load` has counts and `weights` how the loaded weights are spread, or `load` the loss of the first step.
+    """
 
     mark: Mark
     epoch: int
     metrics: Mapping[str, float]
     speed: Mapping[str, float]
     load: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, Spread] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -81,6 +86,7 @@ class Logger(keras.callbacks.Callback):
         self._every = every
         self._now = now
         self._logs: Mapping[str, Any] = {}
+        self._just_loaded = False
         self._step: int | None = None
         self._steps = self._epoch = Span.at(now())
 
@@ -100,7 +106,7 @@ class Logger(keras.callbacks.Callback):
             ) from error
 
     def on_load_report(self, report: LoadReport) -> None:
-        """Write how much was loaded where the run begins or goes on, how fast, and what was not loaded as it was."""
+        """Write how much was loaded where the run begins or goes on, how fast, what was not, and how weights spread."""
         counts = {
             "tensors": len(report.restored),
             "bytes": report.bytes,
@@ -109,7 +115,10 @@ class Logger(keras.callbacks.Callback):
             "left": len(report.ignored),
             "started": len(report.started),
         }
-        self._sink.write(Record(Mark(self._step or 0, False), 1, {}, {}, {k: float(v) for k, v in counts.items()}))
+        load = {name: float(count) for name, count in counts.items()}
+        weights = dict(spreads(self.model, report.restored))
+        self._sink.write(Record(Mark(self._step or 0, False), 1, {}, {}, load, weights))
+        self._just_loaded = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Leave out what lay between the epochs."""
@@ -125,6 +134,9 @@ class Logger(keras.callbacks.Callback):
         before, self._step = self._step or 0, step.step
         for span in (self._steps, self._epoch):
             span.add(step, self._now(), step.step - before)
+        if self._just_loaded and (loss := numbers(self._logs).get("loss")) is not None:
+            self._sink.write(Record(Mark(step.step, False), step.epoch + 1, {}, {}, {"first_loss": loss}))
+        self._just_loaded = False
         if step.step // self._every > before // self._every:
             self._write(Mark(step.step, False), step.epoch, self._logs, self._steps)
             self._steps = Span.at(self._now())

@@ -1,5 +1,7 @@
 """Records as TensorBoard scalars, over the steps of the run: "epoch/val_loss", "step/loss", "speed/rows_per_second".
 
+Of a load they are "load/tensors", ..., "load/first_loss", and a histogram "load/model/..." of each loaded weight.
+
 A run that is carried on goes on in a new event file, into which what stays of the earlier ones is copied before they
 are removed: so no point stands twice and no curve goes back, whatever reads the files. Only files that were written
 here are touched; their names end in `.anyrig`.
@@ -18,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from anyrig.report.record import Mark, Record
+from anyrig.report.weights import Spread
 
 _SUFFIX = ".anyrig"
 _Event = tf.compat.v1.Event
@@ -52,8 +55,9 @@ class TensorBoardFolder:
             path.unlink()
 
     def write(self, record: Record) -> None:
-        """Write the scalars of one record."""
+        """Write the scalars of one record, and of a load the histograms of the weights."""
         values = [_Summary.Value(tag=tag, simple_value=value) for tag, value in record.values().items()]
+        values += [_histogram(f"load/{name}", spread) for name, spread in record.weights.items()]
         self._add(_Event(wall_time=time.time(), step=record.mark.step, summary=_Summary(value=values)))
         self._writer.flush()
 
@@ -64,6 +68,21 @@ class TensorBoardFolder:
 
     def _add(self, event: Any) -> None:
         self._writer.write(event.SerializeToString())
+
+
+def _histogram(tag: str, spread: Spread) -> Any:
+    """Return a spread as TensorBoard's histogram, whose sums are estimated from mean and deviation."""
+    count = sum(spread.counts)
+    histogram = tf.compat.v1.HistogramProto(
+        min=spread.edges[0] if count else 0.0,
+        max=spread.edges[-1] if count else 0.0,
+        num=count,
+        sum=spread.mean * count,
+        sum_squares=(spread.deviation**2 + spread.mean**2) * count,
+        bucket_limit=spread.edges[1:],
+        bucket=spread.counts,
+    )
+    return _Summary.Value(tag=tag, histo=histogram)
 
 
 def _events(path: Path) -> Iterator[Any]:
