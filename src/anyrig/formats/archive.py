@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from anyrig.errors import AnyrigError
 from anyrig.formats.contents import Budget, damaged, over_budget, unsafe
 from anyrig.formats.hdf5_image import Image, image_of
+from anyrig.formats.shards import is_plain, safe_member
 from anyrig.store.check import unreadable
 
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
@@ -34,6 +35,7 @@ class Part:
     name: str
     size: int
     image: Callable[[], Image]
+    head: Callable[[int], bytes]
 
     def read(self) -> bytes:
         """Return the bytes, which are checked where a checksum is recorded."""
@@ -83,7 +85,12 @@ def zip_parts(path: Path, budget: Budget) -> Mapping[str, Part]:
         _check_entry(path, entry, budget)
     _check_places(path, entries, starts)
     return {
-        entry.filename: Part(entry.filename, entry.file_size, partial(_image, path, entry, starts[entry.filename]))
+        entry.filename: Part(
+            entry.filename,
+            entry.file_size,
+            partial(_image, path, entry, starts[entry.filename]),
+            partial(_head, path, entry, starts[entry.filename]),
+        )
         for entry in entries
         if not entry.is_dir()
     }
@@ -117,12 +124,6 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo, budget: Budget) -> None:
         raise over_budget(path, f"{name!r} in it claims {entry.file_size} bytes, and {packed} are stored")
 
 
-def is_plain(name: str) -> bool:
-    """Tell whether a relative name with `/` stays below where it starts, on every system."""
-    parts = name.split("/")
-    return not any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts) and ":" not in parts[0]
-
-
 def _check_places(path: Path, entries: list[zipfile.ZipInfo], starts: Mapping[str, int]) -> None:
     end = 0
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
@@ -131,6 +132,26 @@ def _check_places(path: Path, entries: list[zipfile.ZipInfo], starts: Mapping[st
         end = starts[entry.filename] + entry.compress_size
     if end > path.stat().st_size:
         raise damaged(path, "its last member ends after the file")
+
+
+def _head(path: Path, entry: zipfile.ZipInfo, start: int, size: int) -> bytes:
+    """Return the first `size` bytes of a member, unchecked."""
+    if entry.compress_type == _STORED:
+        return _bytes(path, start, min(size, entry.file_size))
+    return _unpacked(path, entry, _bytes(path, start, min(2 * size + 1024, entry.compress_size)), size)
+
+
+def _bytes(path: Path, start: int, size: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(size)
+
+
+def _unpacked(path: Path, entry: zipfile.ZipInfo, raw: bytes, size: int) -> bytes:
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, size)
+    except zlib.error as error:
+        raise damaged(path, f"{entry.filename!r} in it cannot be unpacked: {error}") from error
 
 
 def _image(path: Path, entry: zipfile.ZipInfo, start: int) -> Image:
@@ -142,13 +163,7 @@ def _image(path: Path, entry: zipfile.ZipInfo, start: int) -> Image:
             f"{entry.filename!r} in {path} is compressed and has {entry.file_size} bytes: too many to hold in memory.",
             hint="unpack it into a folder, and give the folder",
         )
-    with open(path, "rb") as file:
-        file.seek(start)
-        raw = file.read(entry.compress_size)
-    try:
-        held = zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, entry.file_size + 1)
-    except zlib.error as error:
-        raise damaged(path, f"{entry.filename!r} in it cannot be unpacked: {error}") from error
+    held = _unpacked(path, entry, _bytes(path, start, entry.compress_size), entry.file_size + 1)
     if len(held) != entry.file_size:
         raise damaged(path, f"{entry.filename!r} in it does not unpack to its {entry.file_size} bytes")
     return Image(path, entry.filename, path, 0, len(held), held=held, crc=entry.CRC)
@@ -159,7 +174,7 @@ def folder_parts(folder: Path, budget: Budget) -> Mapping[str, Part]:
     found = {}
     for path in _files(folder, budget):
         name = path.relative_to(folder).as_posix()
-        found[name] = Part(name, path.stat().st_size, partial(_image_of_file, folder, path))
+        found[name] = Part(name, path.stat().st_size, partial(_image_of_file, folder, name), partial(_bytes, path, 0))
         if len(found) > budget.tensors:
             raise over_budget(folder, f"it has more than {budget.tensors} files")
     return found
@@ -172,23 +187,5 @@ def _files(folder: Path, budget: Budget) -> Iterator[Path]:
         yield from (path for name in sorted(files) if (path := Path(here, name)).is_file())
 
 
-def _image_of_file(folder: Path, path: Path) -> Image:
-    return image_of(safe_member(folder, path.relative_to(folder).as_posix()), folder)
-
-
-def safe_member(folder: Path, name: str) -> Path:
-    """Return the path of a file that something in `folder` names.
-
-    Raises ANY-FORMAT-004 for a name or a link that leads out, and 002 if there is no such file. Links into the `blobs`
-    beside the snapshots in a cache of the Hugging Face hub stay allowed: that is how it keeps all files.
-    """
-    path = folder / name
-    if not is_plain(name):
-        raise unsafe(folder, f"the name {name!r} in it leaves the folder")
-    real = path.resolve()
-    blobs = folder.resolve().parent.parent / "blobs"
-    if not real.is_relative_to(folder.resolve()) and real.parent != blobs:
-        raise unsafe(folder, f"{name!r} in it is a link to another place")
-    if not real.is_file():
-        raise damaged(folder, f"its file {name!r} is missing")
-    return path
+def _image_of_file(folder: Path, name: str) -> Image:
+    return image_of(safe_member(folder, name), folder)

@@ -15,9 +15,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from anyrig.errors import AnyrigError
-from anyrig.formats.contents import BLOCK_ELEMENTS, TEXT, Budget, FileTensor, Role, damaged, over_budget, unsafe
+from anyrig.formats.contents import TEXT, Budget, FileTensor, Role, damaged, over_budget, unsafe
+from anyrig.formats.elements import Kind, from_bytes, plain
 from anyrig.formats.hdf5_image import Image, library_faults, opened
-from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype, spelling_of
+from anyrig.store.dtypes import ITEM_BYTES, spelling_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,16 +76,6 @@ class Stored:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """The type of a dataset's elements; `numpy` is that of the bytes in the file, None where they mean nothing here."""
-
-    dtype: str
-    itemsize: int
-    numpy: Any
-    varying: bool = False
-
-
 def stored(image: Image, found: Any, path: str, tag: str | None, budget: Budget) -> Stored:
     """Return a dataset after the checks: all of it is in this file, and no more is promised than is stored."""
     import h5py
@@ -114,21 +105,21 @@ def stored(image: Image, found: Any, path: str, tag: str | None, budget: Budget)
     return Stored(image, path, kind.dtype, shape, nbytes, held, read)
 
 
-def _kind(stored_type: Any, tag: str | None) -> _Kind:
+def _kind(stored_type: Any, tag: str | None) -> Kind:
     import h5py
     import numpy as np
 
     itemsize, of = stored_type.get_size(), stored_type.get_class()
     if of == h5py.h5t.STRING:
         varying = stored_type.is_variable_str()
-        return _Kind(TEXT, itemsize, np.dtype(object if varying else f"S{itemsize}"), varying)
+        return Kind(TEXT, itemsize, np.dtype(object if varying else f"S{itemsize}"), varying)
     if of == h5py.h5t.OPAQUE:
         spelling = _TAGS.get(tag or "", "")
         known = ITEM_BYTES.get(spelling) == itemsize
-        return _Kind(spelling if known else f"V{itemsize}", itemsize, np.dtype(f"V{itemsize}"))
+        return Kind(spelling if known else f"V{itemsize}", itemsize, np.dtype(f"V{itemsize}"))
     numpy = _exact(stored_type) if of in (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.COMPOUND) else None
     number = spelling_of(numpy) if numpy is not None else None
-    return _Kind(number, itemsize, numpy) if number else _Kind(f"HDF5 class {of}", itemsize, None)
+    return Kind(number, itemsize, numpy) if number else Kind(f"HDF5 class {of}", itemsize, None)
 
 
 def _exact(stored_type: Any) -> Any:
@@ -157,7 +148,7 @@ def _filters(image: Image, plan: Any, path: str) -> tuple[str, ...]:
     return names
 
 
-def _check_chunks(image: Image, plan: Any, path: str, kind: _Kind, nbytes: int) -> None:
+def _check_chunks(image: Image, plan: Any, path: str, kind: Kind, nbytes: int) -> None:
     chunk = math.prod(plan.get_chunk()) * kind.itemsize
     if chunk > max(2 * nbytes, _SMALL):
         raise over_budget(image.path, f"a chunk of {path!r} claims {chunk} bytes, the whole has {nbytes}")
@@ -168,7 +159,7 @@ def _check_chunks(image: Image, plan: Any, path: str, kind: _Kind, nbytes: int) 
 
 
 def _read(
-    image: Image, path: str, kind: _Kind, shape: tuple[int, ...], offset: int | None, packed: bool
+    image: Image, path: str, kind: Kind, shape: tuple[int, ...], offset: int | None, packed: bool
 ) -> Iterator[np.ndarray[Any, Any]]:
     image.check()
     if kind.numpy is None:
@@ -179,10 +170,10 @@ def _read(
         if offset is None or kind.varying:
             yield from _from_library(image, path, kind, shape, packed)
         else:
-            yield from _from_bytes(image, kind, offset, math.prod(shape))
+            yield from from_bytes(image, kind, offset, math.prod(shape))
 
 
-def _refuse_type(image: Image, path: str, kind: _Kind) -> NoReturn:
+def _refuse_type(image: Image, path: str, kind: Kind) -> NoReturn:
     raise AnyrigError(
         "ANY-FORMAT-031",
         f"{path!r} in {image.path} has elements of a type that is not read here ({kind.dtype}).",
@@ -190,40 +181,8 @@ def _refuse_type(image: Image, path: str, kind: _Kind) -> NoReturn:
     )
 
 
-def _from_bytes(image: Image, kind: _Kind, offset: int, elements: int) -> Iterator[np.ndarray[Any, Any]]:
-    """Read what lies in one piece."""
-    import numpy as np
-
-    if image.held is not None:
-        yield _plain(image, kind, np.frombuffer(image.held, kind.numpy, elements, offset))
-        return
-    step = max(1, _SLAB_BYTES // kind.itemsize) if kind.itemsize > _SMALL else BLOCK_ELEMENTS
-    with open(image.place, "rb", buffering=0) as file:
-        file.seek(image.start + offset)
-        while elements:
-            part = np.fromfile(file, kind.numpy, min(elements, step))
-            if not part.size:
-                raise OSError("the file ended early")
-            elements -= part.size
-            yield _plain(image, kind, part)
-
-
-def _plain(image: Image, kind: _Kind, part: Any) -> np.ndarray[Any, Any]:
-    """Return elements as `FileTensor.read` promises them: little-endian, text as `bytes`, unknown types as bytes."""
-    import numpy as np
-
-    if kind.dtype == TEXT:
-        return np.array(part.tolist(), object)
-    if kind.dtype not in ITEM_BYTES:
-        return np.asarray(part.view(np.uint8))
-    if kind.dtype == "BOOL" and part.view(np.uint8).max(initial=0) > 1:
-        raise damaged(image.path, "a boolean in it is neither true nor false")
-    wanted = numpy_dtype(kind.dtype)
-    return np.asarray(part.view(wanted) if part.dtype.kind == "V" else part.astype(wanted, copy=False))
-
-
 def _from_library(
-    image: Image, path: str, kind: _Kind, shape: tuple[int, ...], packed: bool
+    image: Image, path: str, kind: Kind, shape: tuple[int, ...], packed: bool
 ) -> Iterator[np.ndarray[Any, Any]]:
     """Read what lies in chunks, in the header, or elsewhere in the file (texts of variable length)."""
     import h5py
@@ -236,10 +195,10 @@ def _from_library(
         if packed:
             _try_unpacking(image, found, path, math.prod(chunk) * kind.itemsize)
         for start, count in _slabs(image, path, shape, chunk, 1 if kind.varying else kind.itemsize):
-            yield _plain(image, kind, _slab(found, kind, start, count))
+            yield plain(image, kind, _slab(found, kind, start, count))
 
 
-def _slab(found: Any, kind: _Kind, start: tuple[int, ...], count: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _slab(found: Any, kind: Kind, start: tuple[int, ...], count: tuple[int, ...]) -> np.ndarray[Any, Any]:
     import h5py
     import numpy as np
 

@@ -69,6 +69,11 @@ class Image:
         with open(self.place, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return _largest_heap(mapped)
 
+    def head(self, size: int) -> bytes:
+        """Return the first `size` bytes, unchecked."""
+        with self.stream() as stream:
+            return stream.read(size) or b""
+
     def stream(self) -> io.BufferedIOBase | io.RawIOBase:
         """Open the bytes, from 0 to `size`."""
         return io.BytesIO(self.held) if self.held is not None else _Window(self.place, self.start, self.size)

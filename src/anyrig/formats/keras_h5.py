@@ -71,7 +71,7 @@ def legacy(tree: Tree, budget: Budget) -> Contents:
     }
     version = tree.text("", "keras_version") or tree.text(root, "keras_version")
     return Contents(
-        format="keras_h5",
+        format="keras-h5" if "model_config" in configs else "keras-h5-weights",
         words="a Keras model in HDF5" if "model_config" in configs else "Keras weights in HDF5",
         path=tree.image.path,
         tensors=(*named, *optimizer, *others),

@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anyrig.formats.archive import safe_member
 from anyrig.formats.contents import Budget, Contents, FileTensor, Role, damaged, over_budget
 from anyrig.formats.hdf5 import Tree, parse
 from anyrig.formats.hdf5_dataset import Stored
 from anyrig.formats.hdf5_image import Image, image_of
-from anyrig.formats.jsontext import json_object
+from anyrig.formats.shards import index_at, is_index, safe_member, weight_map
 
 _VARIABLES = "vars"
-_INDEX = ".weights.json"
+_INDEX, _SUFFIX = ".weights.json", ".weights.h5"
 _SHARD = re.compile(r"(.+)_\d{5}\.weights\.h5")
 _ROLES: dict[str, Role] = {"optimizer": "optimizer", "metrics": "other", "compile_metrics": "other"}
 _RANDOM_STATE = "seed_generator"
@@ -45,7 +44,7 @@ def contents(tree: Tree) -> Contents:
     """Return the contents of one file with this layout."""
     name, part = tree.text(_VARIABLES, "name"), _SHARD.fullmatch(tree.image.file)
     return Contents(
-        format="keras_weights",
+        format="keras-weights",
         words="Keras 3 weights",
         path=tree.image.path,
         tensors=weights((tree,)),
@@ -58,30 +57,18 @@ def contents(tree: Tree) -> Contents:
 def recognize(path: Path) -> Path | None:
     """Return the path of the index of a model that was cut into several files, also for their folder."""
     if path.is_dir():
-        indexes = [found for found in sorted(path.glob(f"*{_INDEX}")) if _is_index(found)]
+        indexes = [found for found in sorted(path.glob(f"*{_INDEX}")) if is_index(found, _SUFFIX)]
         return indexes[0] if len(indexes) == 1 else None
-    return path if _is_index(path) else None
-
-
-def _is_index(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            start = file.read(2**16)
-    except OSError:
-        return False
-    return start.lstrip()[:1] == b"{" and b'"weight_map"' in start and b".weights.h5" in start
+    return path if is_index(path, _SUFFIX) else None
 
 
 def read(path: Path, budget: Budget) -> Contents:
     """Return what all files hold that an index names."""
-    text = image_of(path)
-    if text.size > budget.header_bytes:
-        raise over_budget(path, f"it has {text.size} bytes, and is an index")
-    index = json_object(path, "it", path.read_bytes(), budget)
+    index = index_at(path, budget)
     tensors = sharded(path, index, lambda name: image_of(safe_member(path.parent, name), path), budget)
     sizes = {name: (path.parent / name).stat().st_size for name in (path.name, *_shards(path, index))}
     return Contents(
-        format="keras_weights",
+        format="keras-weights",
         words="Keras 3 weights in several files",
         path=path,
         tensors=tensors,
@@ -97,7 +84,7 @@ def sharded(
     if len(shards) > budget.tensors:
         raise over_budget(path, f"it names {len(shards)} files")
     trees = {name: parse(image(name), budget) for name in shards}
-    for group, names in _weight_map(path, index).items():
+    for group, names in weight_map(path, index).items():
         for name in names:
             if not any(found.startswith(f"{group.strip('/')}/") for found in trees[name].datasets):
                 raise damaged(path, f"its index says that {name!r} holds {group!r}, and it does not")
@@ -111,18 +98,8 @@ def sharded(
     return tensors
 
 
-def _weight_map(path: Path, index: Mapping[str, Any]) -> dict[str, list[str]]:
-    found = index.get("weight_map")
-    if not isinstance(found, dict):
-        raise damaged(path, "its index has no weight_map")
-    result = {group: names if isinstance(names, list) else [names] for group, names in found.items()}
-    if not all(isinstance(name, str) for names in result.values() for name in names):
-        raise damaged(path, "its weight_map names things that are no files")
-    return result
-
-
 def _shards(path: Path, index: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for names in _weight_map(path, index).values() for name in names))
+    return tuple(dict.fromkeys(name for names in weight_map(path, index).values() for name in names))
 
 
 def _tensor(path: str, stored: Stored, names: dict[str, str], counts: Counter[str]) -> FileTensor:

@@ -1,4 +1,4 @@
-"""Keras 3 models: a `.keras` archive, or the same unpacked as a folder, with one weights file or several.
+"""Keras models: a `.keras` archive (from 2.12 on), or the same unpacked; with one weights file or several.
 
 `config.json` is data here: nothing that it names is imported.
 """
@@ -20,7 +20,7 @@ _WEIGHTS, _INDEX = "model.weights.h5", "model.weights.json"
 
 
 def recognize(path: Path) -> Path | None:
-    """Return the path if it is an archive or a folder with the files that Keras 3 gives a model."""
+    """Return the path if it is an archive or a folder with the files of a Keras model."""
     try:
         names = frozenset(os.listdir(path)) if path.is_dir() else zip_names(path) if path.is_file() else frozenset()
     except OSError:
@@ -35,9 +35,10 @@ def read(path: Path, budget: Budget) -> Contents:
     made = _json(path, parts, _METADATA, budget) if _METADATA in parts else {}
     tensors = _tensors(path, parts, budget)
     compiled = config.get("compile_config")
+    old = str(made.get("keras_version", "")).startswith("2.")
     return Contents(
-        format="keras_zip",
-        words="a Keras 3 model" + (" (a folder)" if path.is_dir() else ""),
+        format="keras-2" if old else "keras",
+        words=f"a Keras {2 if old else 3} model" + (" (a folder)" if path.is_dir() else ""),
         path=path,
         tensors=tensors,
         config=config,

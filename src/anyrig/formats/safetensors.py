@@ -2,50 +2,103 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anyrig.formats.contents import BLOCK_ELEMENTS, Budget, Contents, FileTensor
+from anyrig.formats.contents import BLOCK_ELEMENTS, Budget, Contents, FileTensor, damaged, over_budget
+from anyrig.formats.shards import index_at, is_index, safe_member, weight_map
 from anyrig.store.check import unreadable
 from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype
-from anyrig.store.header import TensorSpec, read_header
-from anyrig.store.layout import DATA_SUFFIX
+from anyrig.store.header import PREFIX_BYTES, TensorSpec, read_header
+from anyrig.store.layout import DATA_SUFFIX, MANIFEST
 
 if TYPE_CHECKING:
     import numpy as np
 
+_PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
+
 
 def recognize(path: Path) -> Path | None:
-    """Return the path if it is a safetensors file."""
-    return path if path.is_file() and path.name.endswith(DATA_SUFFIX) else None
+    """Return the path of a safetensors file or of the index of several; of a folder, the one that it holds."""
+    if not path.is_dir():
+        named = path.is_file() and path.name.endswith(DATA_SUFFIX)  # a damaged one is to be called that
+        return path if named or _is_file(path) or is_index(path, DATA_SUFFIX) else None
+    if (path / MANIFEST).exists():
+        return None  # a checkpoint of this project, which says more of its files
+    for suffix in (f"{DATA_SUFFIX}.index.json", DATA_SUFFIX):
+        if found := sorted(path.glob(f"*{suffix}")):
+            return found[0] if len(found) == 1 and recognize(found[0]) else None
+    return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(PREFIX_BYTES + 1)
+            room = os.fstat(file.fileno()).st_size - PREFIX_BYTES
+    except OSError:
+        return False
+    return start[PREFIX_BYTES:] == b"{" and 2 <= int.from_bytes(start[:PREFIX_BYTES], "little") <= room
 
 
 def read(path: Path, budget: Budget) -> Contents:
-    """Return the tensors of a safetensors file, which records no checksums."""
-    specs = read_header(path)
-    start = path.stat().st_size - sum(spec.nbytes for spec in specs)  # the header was checked: data fills the file
-    tensors = []
-    for spec in specs:
-        tensors.append(_tensor(spec, path, start))
-        start += spec.nbytes
+    """Return the tensors of a safetensors file, or of all files that an index names; no checksums are recorded."""
+    return _whole(path, budget) if is_index(path, DATA_SUFFIX) else _one(path, budget)
+
+
+def _one(path: Path, budget: Budget) -> Contents:
+    part = _PART.fullmatch(path.name)
     return Contents(
         format="safetensors",
         words="a safetensors file",
         path=path,
-        tensors=tuple(tensors),
+        tensors=_tensors(path, path, budget),
         files=((path.name, path.stat().st_size),),
+        notes=(f"it is one of {int(part[2])} files: open their folder or its index for the whole",) if part else (),
     )
 
 
-def _tensor(spec: TensorSpec, path: Path, start: int) -> FileTensor:
+def _whole(path: Path, budget: Budget) -> Contents:
+    shards = {name: files[0] for name, files in weight_map(path, index_at(path, budget)).items()}
+    names = list(dict.fromkeys(shards.values()))
+    files = {name: safe_member(path.parent, name) for name in names}
+    found = {(tensor.file, tensor.name): tensor for name in names for tensor in _tensors(files[name], path, budget)}
+    if missing := [name for name, file in shards.items() if (file, name) not in found]:
+        raise damaged(path, f"its index says that {shards[missing[0]]!r} holds {missing[0]!r}, and it does not")
+    extra = len(found) - len(shards)
+    return Contents(
+        format="safetensors",
+        words="safetensors files with an index",
+        path=path,
+        tensors=tuple(found[file, name] for name, file in shards.items()),
+        files=tuple((file, (path.parent / file).stat().st_size) for file in (path.name, *names)),
+        notes=(f"{extra} tensors of its files are not in its index: they are left out",) if extra else (),
+    )
+
+
+def _tensors(path: Path, opened: Path, budget: Budget) -> tuple[FileTensor, ...]:
+    specs = read_header(path)
+    if len(specs) > budget.tensors:
+        raise over_budget(path, f"it lists {len(specs)} tensors")
+    start = path.stat().st_size - sum(spec.nbytes for spec in specs)  # the header was checked: data fills the file
+    tensors = []
+    for spec in specs:
+        tensors.append(_tensor(spec, path, opened, start))
+        start += spec.nbytes
+    return tuple(tensors)
+
+
+def _tensor(spec: TensorSpec, path: Path, opened: Path, start: int) -> FileTensor:
     return FileTensor(
         name=spec.name,
         dtype=spec.dtype,
         shape=spec.shape,
         nbytes=spec.nbytes,
-        origin=path,
+        origin=opened,
         file=path.name,
         read=partial(read_raw, path, spec.dtype, start, spec.nbytes),
     )

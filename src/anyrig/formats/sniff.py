@@ -12,10 +12,11 @@ from anyrig.formats.contents import Budget, Contents, Reader
 
 # Modules under anyrig.formats, imported in turn until one knows the content. Those that are sure come first.
 READERS: tuple[str, ...] = (
-    "safetensors",
     "hdf5_file",
     "keras_zip",
+    "npz",
     "keras_weights",
+    "safetensors",
     "tf_saved_model",
     "tf_checkpoint",
     "tf_graphdef",
