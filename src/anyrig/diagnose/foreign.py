@@ -22,7 +22,7 @@ READ_BY: Mapping[str, str] = {
     "keras-2": "Keras 2.12 to 2.15 and tf-keras, not Keras 3",
     "tensorflow-checkpoint": "tf.train.Checkpoint, into objects with the same attributes; not Keras's load_weights",
     "tensorflow-variables": "the Saver of TensorFlow 1 (tf.compat.v1), into variables of the same names",
-    "saved-model": "TensorFlow 2 and its servers; Keras 3 only as a TFSMLayer",
+    "savedmodel": "TensorFlow 2 and its servers; Keras 3 only as a TFSMLayer",
     "graphdef": "TensorFlow (tf.compat.v1.import_graph_def)",
     "npz": "numpy",
     "onnx": "ONNX runtimes",

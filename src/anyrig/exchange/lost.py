@@ -90,8 +90,8 @@ LOSES: Mapping[str, tuple[_Look, ...]] = {
     "keras-h5": (_vocabularies, _own_arrays, _types, _other_optimizers, _seeds),
     "keras-weights": (_vocabularies, _other_optimizers, _seeds, _architecture),
     "safetensors": (_vocabularies, _architecture),
-    "tf-checkpoint": (_vocabularies, _own_arrays, _other_optimizers, _seeds, _architecture),
-    "saved-model": (),
+    "tensorflow-checkpoint": (_vocabularies, _own_arrays, _other_optimizers, _seeds, _architecture),
+    "savedmodel": (),
     "onnx": (_optimizers, _seeds, _training),
     "tflite": (_optimizers, _seeds, _training),
 }

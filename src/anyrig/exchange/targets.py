@@ -106,8 +106,8 @@ TARGETS: Mapping[str, Target] = {
     ".hdf5": _H5,
     ".weights.h5": Target("keras-weights", "a .weights.h5 file", _weights),
     ".safetensors": Target("safetensors", "a safetensors file", _safetensors),
-    ".ckpt": Target("tf-checkpoint", "a TensorFlow checkpoint", _checkpoint),
+    ".ckpt": Target("tensorflow-checkpoint", "a TensorFlow checkpoint", _checkpoint),
     ".onnx": Target("onnx", "an ONNX file", _onnx, proved=False, install="pip install 'anyrig[onnx]'"),
     ".tflite": Target("tflite", "a LiteRT file", _tflite, proved=False),
-    "": Target("saved-model", "a SavedModel", _saved_model, folder=True),
+    "": Target("savedmodel", "a SavedModel", _saved_model, folder=True),
 }
