@@ -224,3 +224,22 @@ def test_repair_exits_3_when_nothing_is_left_to_go_on_from(stored: Path, anyrig:
     result = anyrig("repair", stored, "--json")
     assert result.code == 3
     assert json.loads(result.out)["newest"] is None
+
+
+def test_verify_of_another_format_says_what_was_checked(tmp_path: Path, anyrig: Command) -> None:
+    np.savez(tmp_path / "w.npz", w=np.arange(100.0))
+    sound = anyrig("verify", tmp_path / "w.npz")
+    assert sound.code == 0
+    assert sound.out.splitlines() == [
+        f"{tmp_path / 'w.npz'}  sound  an archive of numpy arrays: 1 tensors, 800 B read",
+        "  checked: the CRC-32 of each file in the archive",
+    ]
+    data = bytearray((tmp_path / "w.npz").read_bytes())
+    data[400] ^= 1
+    (tmp_path / "w.npz").write_bytes(data)
+    damaged = anyrig("verify", tmp_path / "w.npz")
+    assert damaged.code == 3
+    assert "DAMAGED" in damaged.out
+    assert "w: " in damaged.err
+    report = json.loads(anyrig("verify", tmp_path / "w.npz", "--json").out)
+    assert (report["sound"], report["file"]["damage"][0]["tensors"]) == (False, ["w"])

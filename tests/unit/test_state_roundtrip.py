@@ -331,10 +331,13 @@ def test_metrics_that_see_their_first_batch_later() -> None:
 
 def test_capture_without_optimizer_and_metrics() -> None:
     model = small(4, optimizer="adam")
-    groups = [
-        {t.name.partition("/")[0] for t in capture(model, **given).tensors}
-        for given in ({}, {"optimizer": False}, {"metrics": False}, {"optimizer": False, "metrics": False})
+    without: list[dict[str, Any]] = [
+        {},
+        {"optimizer": False},
+        {"metrics": False},
+        {"optimizer": False, "metrics": False},
     ]
+    groups = [{t.name.partition("/")[0] for t in capture(model, **given).tensors} for given in without]
     assert groups == [{"model", "optimizer", "metrics"}, {"model", "metrics"}, {"model", "optimizer"}, {"model"}]
 
 

@@ -117,9 +117,9 @@ def test_a_save_that_is_going_on_is_no_damage(run: Path) -> None:
 
 
 def test_what_cannot_be_verified(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no checksums to verify") as caught:
+    with pytest.raises(UsageError, match="of no format that is known here") as caught:
         verify(tmp_path)
-    assert caught.value.code == "ANY-VERIFY-002"
+    assert caught.value.code == "ANY-FORMAT-001"
 
 
 PRICE = """

@@ -1,4 +1,4 @@
-"""`anyrig verify`: reads every byte of a checkpoint, or of all of a run, and compares the checksums."""
+"""`anyrig verify`: reads every byte of a checkpoint, of all of a run, or of any file, and compares the checksums."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from anyrig.sizes import size
 
 if TYPE_CHECKING:
     from anyrig.diagnose.verify import VerifyReport
+    from anyrig.diagnose.verify_file import FileVerdict
 
 
 @click.command("verify")
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 @options.as_json
 @options.debug
 def command(path: str, as_json: bool) -> int:
-    """Check every byte of a checkpoint against its checksums.
+    """Check every byte of a checkpoint or a model file against its checksums.
 
-    PATH is a checkpoint, or a run directory, of which every checkpoint is checked. Exits 3 when something is damaged.
+    PATH is a run directory, of which every checkpoint is checked, a checkpoint, or a file or folder of another format
+    (those that `anyrig inspect` knows): each of its tensors is read, and the checksums that its format has are
+    compared; which these are is printed. Exits 3 when something is damaged.
     """
     from anyrig.diagnose.verify import verify
 
@@ -34,10 +37,25 @@ def command(path: str, as_json: bool) -> int:
         click.echo(f"{verdict.path.name}  {state}  {size(verdict.nbytes)} read")
     for rejected in report.rejected:
         click.echo(f"{rejected.name}  NOT COMMITTED")
-    if not report.checkpoints and not report.rejected:
+    if report.file is not None:
+        click.echo(_described(report.file))
+    elif not report.checkpoints and not report.rejected:
         click.echo(f"{report.path}: there is no checkpoint to check")
     report.require_sound()
     return 0
+
+
+def _described(verdict: FileVerdict) -> str:
+    state = "DAMAGED" if verdict.damage else "sound" if verdict.checked else "readable"
+    lines = [f"{verdict.path}  {state}  {verdict.words}: {verdict.tensors:,} tensors, {size(verdict.nbytes)} read"]
+    if verdict.tensors or not verdict.damage:
+        lines += [
+            f"  checked: {what}"
+            for what in verdict.checked or ("that every tensor can be read; there is no checksum to compare",)
+        ]
+        lines += [f"  not checked: {what}" for what in verdict.unchecked]
+        lines += [f"  not read: {fault}" for fault in verdict.unread]
+    return "\n".join(lines)
 
 
 def _as_json(report: VerifyReport) -> str:

@@ -1,4 +1,4 @@
-"""Read a checkpoint, or every one of a run, and say whether each byte is what was written.
+"""Read a checkpoint, every one of a run, or a file of another format, and say whether each byte is what was written.
 
 Files are read in parallel, those of all checkpoints together; memory: 1 MiB for each thread.
 """
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anyrig.errors import CheckFailed, UsageError
+from anyrig.diagnose.verify_file import FileVerdict, contents_or_verdict, verdict_on
+from anyrig.errors import CheckFailed
+from anyrig.formats.contents import Contents
 from anyrig.locations import checkpoints_folder, resolve
 from anyrig.store.check import Advance, Damage, FileCheck, damage_of, file_checks
 from anyrig.store.commit import Rejected, folders_with_steps
@@ -45,16 +47,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """`checkpoints` were read in full, oldest first; `rejected` bear a step's name but are not committed."""
+    """`checkpoints` were read in full, oldest first; `rejected` bear a step's name but are not committed.
+
+    `file` is the verdict on what is no checkpoint of this project.
+    """
 
     path: Path | str
     checkpoints: tuple[Verdict, ...]
     rejected: tuple[Rejected, ...] = ()
+    file: FileVerdict | None = None
 
     @property
     def sound(self) -> bool:
         """Whether everything is as it was written."""
-        return not self.rejected and not any(verdict.damage for verdict in self.checkpoints)
+        damaged = self.file is not None and self.file.damage
+        return not self.rejected and not damaged and not any(verdict.damage for verdict in self.checkpoints)
 
     def require_sound(self) -> None:
         """Raise `CheckFailed` with the damage in words, unless there is none."""
@@ -62,30 +69,40 @@ class VerifyReport:
             return
         lines = [f"{verdict.path.name}: {damage}" for verdict in self.checkpoints for damage in verdict.damage]
         lines += [f"{rejected.name}: {rejected.reason}" for rejected in self.rejected]
+        lines += [str(fault) for fault in (self.file.damage if self.file else ())]
         raise CheckFailed(
             "ANY-VERIFY-001",
             f"{self.path} is damaged:\n  " + "\n  ".join(lines),
-            hint="resume or predict from an undamaged checkpoint (`anyrig ls RUN`), or copy this one again",
+            hint="copy or download it again, and compare its size or checksum with the sender's"
+            if self.file
+            else "resume or predict from an undamaged checkpoint (`anyrig ls RUN`), or copy this one again",
         )
 
 
 def verify(path: str | os.PathLike[str], *, watch: Watch = unwatched) -> VerifyReport:
-    """Verify a checkpoint, or all of a run directory (a save that is still going on there is no damage)."""
+    """Verify a checkpoint, all of a run directory (a save that is still going on there is no damage), or any file.
+
+    Of a file of another format every tensor is read, and compared with the checksums that the format has.
+    Raises ANY-FORMAT-001 for what no reader knows.
+    """
     if is_url(path):
         return _verify_url(str(path), watch)
+    if (other := contents_or_verdict(path)) is not None:
+        return _verify_file(other, watch)
     location = resolve(path)
     if location.kind == "checkpoint":
         return _verify_one(location.path, watch)
-    if location.kind not in ("run", "checkpoints"):
-        raise UsageError(
-            "ANY-VERIFY-002",
-            f"{location.path} is {location.words}: it has no checksums to verify.",
-            hint="give a run directory or a checkpoint (a folder named step-N)",
-        )
     found = list(folders_with_steps(checkpoints_folder(location)))[::-1]
     verdicts = verdicts_on([item for item in found if not isinstance(item, Rejected)], watch=watch)
     rejected = tuple(item for item in found if isinstance(item, Rejected) and step_of(item.name) is not None)
     return VerifyReport(location.path, verdicts, rejected)
+
+
+def _verify_file(found: Contents | FileVerdict, watch: Watch) -> VerifyReport:
+    if isinstance(found, Contents):
+        with watch(sum(tensor.nbytes for tensor in found.tensors)) as advance:
+            found = verdict_on(found, advance)
+    return VerifyReport(found.path, (), file=found)
 
 
 def _verify_one(path: Path, watch: Watch) -> VerifyReport:

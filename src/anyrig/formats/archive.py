@@ -67,6 +67,15 @@ def zip_names(path: Path) -> frozenset[str]:
         return frozenset()
 
 
+def is_cut_off(path: Path) -> bool:
+    """Tell whether a file begins as a zip archive and has no directory, which stands at its end."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(4) == ZIP_MAGIC[0] and not zip_names(path)
+    except OSError:
+        return False
+
+
 def zip_parts(path: Path, budget: Budget) -> Mapping[str, Part]:
     """Return the members of a zip archive. Raises ANY-FORMAT-002, 003, 004 or 032."""
     try:

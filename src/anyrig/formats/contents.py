@@ -63,12 +63,17 @@ class FileTensor:
         return _in_blocks(self.read())
 
     def array(self) -> np.ndarray[Any, Any]:
-        """Return the whole tensor; an unknown type as bytes, flat."""
+        """Return the whole tensor; an unknown type as bytes, flat. Raises ANY-FORMAT-002 for a shape beyond numpy's."""
         import numpy as np
 
         parts = list(self.read())
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, self.numpy_dtype)
-        return whole.reshape(self.shape) if self.dtype in ITEM_BYTES or self.dtype == TEXT else whole
+        if self.dtype not in ITEM_BYTES and self.dtype != TEXT:
+            return whole
+        try:
+            return whole.reshape(self.shape)
+        except (ValueError, OverflowError) as error:
+            raise damaged(self.origin, f"{self.name} cannot have the shape {self.shape}: {error}") from error
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -124,7 +129,8 @@ class Contents:
     `format` is the reader's name of it, `words` the same for a sentence. `config` is the configuration of the model's
     architecture, `compile_config` that of its training, both as they are stored (Keras's JSON). `written_by` maps
     programs to versions, as far as the file tells. `assets` gives further files (vocabularies), `files` all names and
-    sizes. `notes` say what a reader left out or found odd.
+    sizes. `notes` say what a reader left out or found odd. `checked` says which checksums are compared when everything
+    is read (in words: "the CRC-32 of each file in the archive"), `unchecked` for what there are none.
     """
 
     format: str
@@ -139,6 +145,8 @@ class Contents:
     assets: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
     files: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

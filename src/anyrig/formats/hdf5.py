@@ -8,8 +8,8 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyrig.formats.contents import Budget, damaged, over_budget, unsafe
@@ -46,6 +46,16 @@ class Tree:
         return value if isinstance(value, str) else None
 
 
+def checksums_of(trees: Sequence[Tree]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return, in words, for what the files have checksums and for what they have none (see `Contents`)."""
+    found = [stored for tree in trees for stored in tree.datasets.values()]
+    summed = sum(stored.summed for stored in found)
+    checked = [f"the Fletcher-32 of each chunk of {summed} tensors"] if summed else []
+    checked += ["the checksums of the file's headers"] if any(tree.image.head(9)[8:] >= b"\2" for tree in trees) else []
+    bare = len(found) - summed
+    return tuple(checked), ((f"the numbers of {bare} tensors: HDF5 stores no checksum unless asked",) if bare else ())
+
+
 def _texts(value: Value) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, tuple) else (str(value),)
 
@@ -70,6 +80,7 @@ class _Walk:
     _objects: int = 0
     _text_bytes: int = 0
     _seen: set[int] = field(default_factory=set)
+    _stored: dict[int, Stored] = field(default_factory=dict)
     _data_bytes: int = 0
 
     def group(self, group: Any, path: str, depth: int) -> None:
@@ -96,11 +107,15 @@ class _Walk:
             self._dataset(found, path)
 
     def _dataset(self, found: Any, path: str) -> None:
+        import h5py
+
         tag = dict(self._attributes(found, path, only=b"dtype")).get("dtype")
-        dataset = stored(self.image, found, path, tag if isinstance(tag, str) else None, self.budget)
-        self.datasets[path] = dataset
-        if not self._again(found):
-            self._data_bytes += dataset.stored_bytes
+        address = h5py.h5o.get_info(found).addr
+        if address not in self._stored:
+            dataset = stored(self.image, found, path, tag if isinstance(tag, str) else None, self.budget)
+            self._stored[address] = dataset
+            self._data_bytes += dataset.stored_bytes + (dataset.nbytes if dataset.varying else 0)
+        self.datasets[path] = replace(self._stored[address], path=path)
         if self._data_bytes > self.image.size:
             raise damaged(self.image.path, f"up to {path!r}, its tensors have more bytes than the whole file")
 

@@ -7,7 +7,6 @@ within bounds first, for the library would follow a stream to any length.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from anyrig.errors import AnyrigError
 from anyrig.formats.contents import TEXT, Budget, FileTensor, Role, damaged, over_budget, unsafe
 from anyrig.formats.elements import Kind, from_bytes, plain
+from anyrig.formats.hdf5_chunks import check_chunks
 from anyrig.formats.hdf5_image import Image, library_faults, opened
 from anyrig.store.dtypes import ITEM_BYTES, spelling_of
 
@@ -40,7 +40,10 @@ _SMALL = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A dataset. `dtype` as in `FileTensor`; `stored_bytes` is what it takes in the file."""
+    """A dataset. `dtype` as in `FileTensor`; `stored_bytes` is what it takes in the file.
+
+    `varying` texts lie elsewhere in the file. Chunks that are `summed` have checksums, compared when they are read.
+    """
 
     image: Image
     path: str
@@ -49,6 +52,8 @@ class Stored:
     nbytes: int
     stored_bytes: int
     read: Any
+    varying: bool
+    summed: bool
 
     def tensor(
         self,
@@ -93,16 +98,16 @@ def stored(image: Image, found: Any, path: str, tag: str | None, budget: Budget)
     if nbytes > held * (budget.ratio if "gzip" in filters or "lzf" in filters else 1):
         raise over_budget(image.path, f"{path!r} claims {nbytes} bytes, and {held} are stored for it")
     if layout == h5py.h5d.CHUNKED:
-        _check_chunks(image, plan, path, kind, nbytes)
+        _check_plan(image, plan, path, kind, nbytes)
     offset = found.get_offset() if layout == h5py.h5d.CONTIGUOUS else None
     if offset is not None and offset + nbytes > image.size:
         raise damaged(image.path, f"the data of {path!r} would end after the file")
     if nbytes and layout == h5py.h5d.CONTIGUOUS and offset is None:
         raise over_budget(image.path, f"{path!r} claims {nbytes} bytes, and none are stored for it")
-    read = partial(_read, image, path, kind, shape, offset, "gzip" in filters)
+    read = partial(_read, image, path, kind, shape, offset, filters)
     if kind.varying:
         nbytes = sum(len(text) for part in read() for text in part)
-    return Stored(image, path, kind.dtype, shape, nbytes, held, read)
+    return Stored(image, path, kind.dtype, shape, nbytes, held, read, kind.varying, "fletcher32" in filters)
 
 
 def _kind(stored_type: Any, tag: str | None) -> Kind:
@@ -148,7 +153,7 @@ def _filters(image: Image, plan: Any, path: str) -> tuple[str, ...]:
     return names
 
 
-def _check_chunks(image: Image, plan: Any, path: str, kind: Kind, nbytes: int) -> None:
+def _check_plan(image: Image, plan: Any, path: str, kind: Kind, nbytes: int) -> None:
     chunk = math.prod(plan.get_chunk()) * kind.itemsize
     if chunk > max(2 * nbytes, _SMALL):
         raise over_budget(image.path, f"a chunk of {path!r} claims {chunk} bytes, the whole has {nbytes}")
@@ -159,16 +164,16 @@ def _check_chunks(image: Image, plan: Any, path: str, kind: Kind, nbytes: int) -
 
 
 def _read(
-    image: Image, path: str, kind: Kind, shape: tuple[int, ...], offset: int | None, packed: bool
+    image: Image, path: str, kind: Kind, shape: tuple[int, ...], offset: int | None, filters: tuple[str, ...]
 ) -> Iterator[np.ndarray[Any, Any]]:
     image.check()
     if kind.numpy is None:
         _refuse_type(image, path, kind)
     if 0 in shape:
         return
-    with library_faults(image):
+    with library_faults(image, path):
         if offset is None or kind.varying:
-            yield from _from_library(image, path, kind, shape, packed)
+            yield from _from_library(image, path, kind, shape, filters)
         else:
             yield from from_bytes(image, kind, offset, math.prod(shape))
 
@@ -182,20 +187,34 @@ def _refuse_type(image: Image, path: str, kind: Kind) -> NoReturn:
 
 
 def _from_library(
-    image: Image, path: str, kind: Kind, shape: tuple[int, ...], packed: bool
+    image: Image, path: str, kind: Kind, shape: tuple[int, ...], filters: tuple[str, ...]
 ) -> Iterator[np.ndarray[Any, Any]]:
     """Read what lies in chunks, in the header, or elsewhere in the file (texts of variable length)."""
     import h5py
 
-    with opened(image) as file:
+    with opened(image) as file, library_faults(image, path):
         found = h5py.h5o.open(file.id, path.encode())
         plan = found.get_create_plist()
         chunked = plan.get_layout() == h5py.h5d.CHUNKED
         chunk = plan.get_chunk() if chunked else shape
-        if packed:
-            _try_unpacking(image, found, path, math.prod(chunk) * kind.itemsize)
-        for start, count in _slabs(image, path, shape, chunk, 1 if kind.varying else kind.itemsize):
+        if chunked:
+            check_chunks(image, found, path, filters, math.prod(chunk) * kind.itemsize)
+        if kind.varying:
+            yield from _texts(image, found, path, kind, shape)
+            return
+        for start, count in _slabs(image, path, shape, chunk, kind.itemsize):
             yield plain(image, kind, _slab(found, kind, start, count))
+
+
+def _texts(image: Image, found: Any, path: str, kind: Kind, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any, Any]]:
+    """Read texts, which are stored by reference: all may be the longest one, though no file is written like that."""
+    characters = 0
+    for start, count in _slabs(image, path, shape, (1,) * len(shape), max(image.largest_heap, kind.itemsize)):
+        part = plain(image, kind, _slab(found, kind, start, count))
+        characters += sum(map(len, part))
+        if characters > image.size:
+            raise over_budget(image.path, f"the texts of {path!r} are more than the file has bytes")
+        yield part
 
 
 def _slab(found: Any, kind: Kind, start: tuple[int, ...], count: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -208,20 +227,6 @@ def _slab(found: Any, kind: Kind, start: tuple[int, ...], count: tuple[int, ...]
     part = np.empty(count, found.dtype if kind.varying else kind.numpy)
     found.read(h5py.h5s.create_simple(count) if count else space, space, part)
     return part.reshape(-1)
-
-
-def _try_unpacking(image: Image, found: Any, path: str, limit: int) -> None:
-    """Unpack each chunk up to its size and one byte more; a stream that goes on is refused."""
-    chunks: list[Any] = []
-    found.chunk_iter(chunks.append)
-    for chunk in chunks:
-        if chunk.size > 2 * limit + _SMALL:
-            raise damaged(image.path, f"a chunk of {path!r} is larger packed than unpacked")
-        skipped, raw = found.read_direct_chunk(chunk.chunk_offset)
-        if skipped:
-            raise damaged(image.path, f"a chunk of {path!r} is packed in another way than the rest")
-        if len(zlib.decompressobj().decompress(raw, limit + 1)) > limit:
-            raise over_budget(image.path, f"a chunk of {path!r} unpacks to more than its {limit} bytes")
 
 
 def _slabs(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from anyrig.formats import keras_h5, keras_weights
 from anyrig.formats.contents import Budget, Contents
-from anyrig.formats.hdf5 import Tree, parse
+from anyrig.formats.hdf5 import Tree, checksums_of, parse
 from anyrig.formats.hdf5_image import MAGIC, Image, image_of
 
 _PLACES = (0, *(512 << shift for shift in range(12)))  # where the format's signature may stand
@@ -33,6 +34,11 @@ def read(path: Path, budget: Budget) -> Contents:
 def contents_of(image: Image, budget: Budget) -> Contents:
     """Return what an HDF5 file holds, wherever its bytes lie."""
     tree = parse(image, budget)
+    checked, unchecked = checksums_of((tree,))
+    return dataclasses.replace(_contents(tree, budget), checked=checked, unchecked=unchecked)
+
+
+def _contents(tree: Tree, budget: Budget) -> Contents:
     if keras_h5.is_legacy(tree):
         return keras_h5.legacy(tree, budget)
     return keras_weights.contents(tree) if keras_weights.is_weights(tree) else _plain(tree)

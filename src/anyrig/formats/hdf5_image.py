@@ -139,8 +139,8 @@ def opened(image: Image) -> Iterator[Any]:
 
 
 @contextmanager
-def library_faults(image: Image) -> Iterator[None]:
-    """Turn what the HDF5 library and h5py raise into errors of this project."""
+def library_faults(image: Image, path: str = "") -> Iterator[None]:
+    """Turn what the HDF5 library and h5py raise, of `path` in the file, into errors of this project."""
     try:
         yield
     except AnyrigError:
@@ -149,5 +149,5 @@ def library_faults(image: Image) -> Iterator[None]:
         raise unreadable(image.place, error) from error
     except _LIBRARY_FAULTS as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
-        where = "" if image.file == image.path.name else f"{image.file}: "
-        raise damaged(image.path, f"{where}{said}") from error
+        where = [part for part in ("" if image.file == image.path.name else image.file, path) if part]
+        raise damaged(image.path, ": ".join([*where, said])) from error

@@ -51,6 +51,8 @@ def read(path: Path, budget: Budget) -> Contents:
         metadata={key: value for key, value in made.items() if not key.endswith("_version")},
         assets={name.removeprefix(_ASSETS): part.read for name, part in parts.items() if name.startswith(_ASSETS)},
         files=tuple((part.name, part.size) for part in parts.values()),
+        checked=() if path.is_dir() else ("the CRC-32 of each file in the archive",),
+        unchecked=("the numbers: an unpacked archive has no checksums",) if path.is_dir() else (),
         notes=() if tensors else ("it holds no weights: the model starts from its initial values",),
     )
 

@@ -51,6 +51,8 @@ def read(path: Path, budget: Budget) -> Contents:
         path=path,
         tensors=tuple(_tensor(path, part) for part in parts),
         files=tuple((part.name, part.size) for part in parts),
+        checked=("the CRC-32 of each file in the archive",) if names else (),
+        unchecked=() if names else ("the numbers: numpy's files have no checksums",),
     )
 
 
@@ -78,12 +80,14 @@ def _description(path: Path, part: Part) -> tuple[tuple[int, ...], bool, np.dtyp
     head = io.BytesIO(part.head(_HEAD_BYTES))
     try:
         version = npy.read_magic(head)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"of the unknown version {version}")
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = reader(head)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError) as error:
         raise damaged(path, f"{part.name!r} in it is no numpy array: {error}") from error
-    if not all(type(size) is int and size >= 0 for size in shape):
-        raise damaged(path, f"{part.name!r} in it has the shape {shape}")
+    if not all(type(size) is int and size >= 0 for size in shape) or not dtype.itemsize:
+        raise damaged(path, f"{part.name!r} in it has the shape {shape}, of {dtype.itemsize} bytes each")
     return shape, fortran, dtype, head.tell()
 
 

@@ -19,6 +19,7 @@ from anyrig.store.layout import DATA_SUFFIX, MANIFEST
 if TYPE_CHECKING:
     import numpy as np
 
+_UNCHECKED = ("the numbers: safetensors files have no checksums",)
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
 
@@ -59,6 +60,7 @@ def _one(path: Path, budget: Budget) -> Contents:
         tensors=_tensors(path, path, budget),
         files=((path.name, path.stat().st_size),),
         notes=(f"it is one of {int(part[2])} files: open their folder or its index for the whole",) if part else (),
+        unchecked=_UNCHECKED,
     )
 
 
@@ -77,6 +79,7 @@ def _whole(path: Path, budget: Budget) -> Contents:
         tensors=tuple(found[file, name] for name, file in shards.items()),
         files=tuple((file, (path.parent / file).stat().st_size) for file in (path.name, *names)),
         notes=(f"{extra} tensors of its files are not in its index: they are left out",) if extra else (),
+        unchecked=_UNCHECKED,
     )
 
 

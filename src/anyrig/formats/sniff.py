@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from anyrig.errors import UsageError
-from anyrig.formats.contents import Budget, Contents, Reader
+from anyrig.formats.archive import is_cut_off
+from anyrig.formats.contents import Budget, Contents, Reader, damaged
 
 # Modules under anyrig.formats, imported in turn until one knows the content. Those that are sure come first.
 READERS: tuple[str, ...] = (
@@ -36,6 +37,8 @@ def read_any(path: str | os.PathLike[str], budget: Budget = Budget()) -> Content
     """Return what is at `path`, of whatever format. Raises ANY-FORMAT-001 for what no reader knows."""
     given = Path(path).expanduser()
     found = recognized(given)
+    if found is None and is_cut_off(given):
+        raise damaged(given, "it begins as an archive (.keras, .npz) and ends too early (cut off?)")
     if found is None:
         raise UsageError(
             "ANY-FORMAT-001",

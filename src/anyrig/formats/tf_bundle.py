@@ -202,7 +202,7 @@ def _check(file: Path, entry: Entry, sizes: dict[int, int], entries: dict[bytes,
     if entry.slices:
         _check_slices(file, entry, entries)
     elif entry.start < 0 or entry.size < 0 or entry.start + entry.size > sizes[entry.shard]:
-        raise damaged(file, f"{name} lies outside its data file (cut off?)")
+        raise damaged(file, f"{name} lies outside its data file of {sizes[entry.shard]} bytes (cut off?)")
     elif entry.item_bytes and count * entry.item_bytes != entry.size:
         raise damaged(file, f"{name}: {entry.size} bytes for {entry.dtype} of shape {entry.shape}")
     elif entry.dtype in (TEXT, _VARIANT) and entry.size < count:

@@ -8,6 +8,7 @@ another place (its author's disk), the last part of the name is looked for here.
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -79,6 +80,8 @@ def contents_of(bundle: Bundle) -> Contents:
         tensors=tensors,
         metadata={"format_version": bundle.producer},
         files=bundle.files,
+        checked=("the CRC-32C of each tensor", "the CRC-32C of each block of the index"),
+        unchecked=tuple(f"{each.name}, which is of type {each.dtype}" for each in strange_ones(tensors)),
         notes=_notes(tensors),
     )
 
@@ -121,8 +124,13 @@ def _object_names(bundle: Bundle, keys: Sequence[str]) -> dict[str, Named]:
 
 
 def _notes(tensors: Sequence[FileTensor]) -> tuple[str, ...]:
-    strange = [tensor for tensor in tensors if tensor.dtype not in ITEM_BYTES and tensor.dtype != TEXT]
+    strange = strange_ones(tensors)
     return tuple(f"{tensor.name} is of type {tensor.dtype}: its bytes are not read as numbers." for tensor in strange)
+
+
+def strange_ones(tensors: Sequence[FileTensor]) -> list[FileTensor]:
+    """Return the tensors whose bytes mean nothing here."""
+    return [tensor for tensor in tensors if tensor.dtype not in ITEM_BYTES and tensor.dtype != TEXT]
 
 
 def _of_saver(file: Path, budget: Budget) -> Contents:
@@ -133,6 +141,7 @@ def _of_saver(file: Path, budget: Budget) -> Contents:
         path=file,
         tensors=tensors,
         files=((file.name, file.stat().st_size),),
+        checked=("the CRC-32C of each block of the table",),
         notes=_notes(tensors),
     )
 
@@ -141,9 +150,9 @@ def _find(path: Path) -> _Found | None:
     """Return the checkpoint that a path means."""
     as_prefix = Prefix(path.parent, path.name)
     if path.is_dir():
-        return _in_folder(path) or (_Found(as_prefix) if path.name and is_table(as_prefix.index) else None)
+        return _in_folder(path) or (_Found(as_prefix) if path.name and _has_index(as_prefix) else None)
     if not path.is_file():
-        return _Found(as_prefix) if path.name and is_table(as_prefix.index) else None
+        return _Found(as_prefix) if path.name and _has_index(as_prefix) else None
     if path.name == POINTER and _POINTER_LINE.search(_start(path)):
         return _in_folder(path.parent)
     if member := _MEMBER.fullmatch(path.name):
@@ -191,13 +200,21 @@ def _stays_in(folder: Path, below: str) -> bool:
 
 
 def _is_there(prefix: Prefix) -> bool:
-    return is_table(prefix.index) or (prefix.name not in ("", "..") and is_saver_file(prefix.path))
+    return _has_index(prefix) or (prefix.name not in ("", "..") and is_saver_file(prefix.path))
+
+
+def _has_index(prefix: Prefix) -> bool:
+    """Tell whether there is an index; one that was cut off is known by the data beside it."""
+    if is_table(prefix.index):
+        return True
+    data = f"{glob.escape(prefix.name)}.data-?????-of-?????"
+    return prefix.index.is_file() and next(prefix.folder.glob(data), None) is not None
 
 
 def _prefixes(folder: Path) -> list[str]:
     """Return the prefixes in a folder, sorted by the numbers in their names."""
     names = [name.removesuffix(INDEX_SUFFIX) for name in os.listdir(folder) if name.endswith(INDEX_SUFFIX)]
-    return sorted((name for name in names if is_table(Prefix(folder, name).index)), key=_by_number)
+    return sorted((name for name in names if _has_index(Prefix(folder, name))), key=_by_number)
 
 
 def _by_number(name: str) -> tuple[tuple[int, ...], str]:

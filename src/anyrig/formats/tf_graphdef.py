@@ -69,6 +69,7 @@ def read(path: Path, budget: Budget) -> Contents:
         tensors=tuple(tensors),
         metadata={"producer": graph.message(4).integer(1)},
         files=((path.name, size),),
+        unchecked=("the numbers: a graph has no checksums",),
         notes=("Its constants are weights and small numbers of its operations; a graph does not tell them apart.",),
     )
 

@@ -61,6 +61,8 @@ def read(path: Path, budget: Budget) -> Contents:
         metadata={"tags": tags, **_fingerprint(path, budget)},
         assets={name: partial(_whole, path / _ASSETS / name, budget) for name in _asset_names(path, graph)},
         files=_files(path, variables, budget),
+        checked=variables.checked if variables else (),
+        unchecked=("the graph and its signatures (saved_model.pb)", *(variables.unchecked if variables else ())),
         notes=_notes(graphs, graph, variables, keras),
     )
 

@@ -40,7 +40,7 @@ class Recorder(keras.callbacks.Callback):
         """Add what was logged for each epoch to the last state, as `history/<name>`."""
         self.states[-1].update({f"history/{name}": hash_bytes(repr(v).encode()) for name, v in history.items()})
 
-    def _note(self, **parts: bool) -> None:
+    def _note(self, **parts: Any) -> None:
         step = len(self.states)
         tensors = capture(self.model, **parts).tensors
         self.states.append({tensor.name: tensor_hash(tensor.array) for tensor in tensors})
