@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from anyrig.checkpoints import load as load
     from anyrig.checkpoints import save as save
     from anyrig.diagnose.diff import diff as diff
+    from anyrig.diagnose.inspect import inspect as inspect
     from anyrig.errors import AnyrigError as AnyrigError
     from anyrig.errors import Stopped as Stopped
+    from anyrig.exchange.save import save_model as save_model
     from anyrig.report.loggers import loggers as loggers
     from anyrig.report.profile import Profile as Profile
     from anyrig.train.batch import Batch as Batch
@@ -42,12 +44,14 @@ _HOMES = {
     "Stopped": "anyrig.errors",
     "diff": "anyrig.diagnose.diff",
     "digest": "anyrig.checkpoints",
+    "inspect": "anyrig.diagnose.inspect",
     "load": "anyrig.checkpoints",
     "loss_rule": "anyrig.train.step.losses",
     "loggers": "anyrig.report.loggers",
     "merge_rule": "anyrig.train.step.merging",
     "parity": "anyrig.train.parity.run",
     "save": "anyrig.checkpoints",
+    "save_model": "anyrig.exchange.save",
     "tune_lr": "anyrig.train.tune",
     "wait": "anyrig.train.following",
 }

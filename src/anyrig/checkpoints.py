@@ -24,12 +24,14 @@ import keras
 from anyrig.environment import PACKAGES, environment, version
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.locations import CHECKPOINTS, find_checkpoint, on_this_machine
-from anyrig.state.capture import Captured, capture
+from anyrig.state.capture import Captured, capture, take
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import held_optimizers, optimizer_classes
+from anyrig.state.remembered import remembered_plan
 from anyrig.state.report import LoadReport
 from anyrig.state.restore import restore
 from anyrig.state.tree import walk_layers
+from anyrig.state.values import to_array
 from anyrig.state.walk import metric_variables
 from anyrig.store.background import shared
 from anyrig.store.commit import newest_committed
@@ -123,7 +125,8 @@ def save(
         held = held_optimizers(model, layers)
         if optimizer is True and model.trainable_variables and not held:
             warnings.warn(_NO_OPTIMIZER, stacklevel=2)
-        captured = capture(model, optimizer=optimizer is not False, layers=layers)
+        plan = remembered_plan(model, optimizer=optimizer is not False, layers=layers)
+        captured = take(plan, to_array)
         step = _step(model, told)
         record = {"environment": environment(), "optimizers": optimizer_classes(held)}
     _refuse_target(target, step)

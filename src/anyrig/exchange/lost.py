@@ -58,6 +58,10 @@ def _optimizers(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[L
             yield Lost(f"{name} ({type(optimizer).__name__}, {updates:,} updates)", refused=True)
 
 
+def _optimizers_left(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
+    yield from (Lost(loss.what, refused=False) for loss in _optimizers(model, layers))
+
+
 def _other_optimizers(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
     others = held_optimizers(model, layers)
     others.pop("main", None)
@@ -88,6 +92,7 @@ _Look = Callable[[keras.Model, Sequence[PlacedLayer]], Iterator[Lost]]
 LOSES: Mapping[str, tuple[_Look, ...]] = {
     "keras": (_other_optimizers, _seeds),
     "keras-h5": (_vocabularies, _own_arrays, _types, _other_optimizers, _seeds),
+    "keras-h5-weights": (_vocabularies, _own_arrays, _types, _optimizers_left, _seeds, _architecture),
     "keras-weights": (_vocabularies, _other_optimizers, _seeds, _architecture),
     "safetensors": (_vocabularies, _architecture),
     "tensorflow-checkpoint": (_vocabularies, _own_arrays, _other_optimizers, _seeds, _architecture),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,20 +46,39 @@ class Saved:
     notes: tuple[str, ...] = ()
 
 
-def save_model(model: keras.Model, path: str | os.PathLike[str], *, lossy: bool = False) -> Saved:
+def save_model(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    *,
+    lossy: bool = False,
+    check: Callable[[Target, Path], None] | None = None,
+) -> Saved:
     """Write `model` to `path` in the format of its suffix, and return what was proved of it.
 
     `.keras`, `.h5` or `.hdf5` (the older whole-model file), `.weights.h5`, `.safetensors`, `.ckpt`
     (`tf.train.Checkpoint`), `.onnx`, `.tflite`; a name without suffix becomes a SavedModel folder. A file or a folder
-    of the same kind that is at `path` is replaced when the new one is complete.
+    of the same kind that is at `path` is replaced when the new one is complete. `check` is called with the format and
+    what was written, before it takes its place; what it raises leaves everything as it was.
 
     Raises ANY-CONVERT-001 (suffix), -002 (the format cannot hold some state; `lossy=True` leaves it out), -003 (what
     was written does not hold the model's arrays: it is removed), -004 (something else is at `path`), -005 (Keras cannot
     write it).
     """
+    target_path = Path(os.path.realpath(os.path.expanduser(path)))
+    return save_as(target_of(target_path), model, target_path, lossy=lossy, check=check)
+
+
+def save_as(
+    target: Target,
+    model: keras.Model,
+    path: Path,
+    *,
+    lossy: bool = False,
+    check: Callable[[Target, Path], None] | None = None,
+) -> Saved:
+    """Write `model` to `path` in the format `target`, whatever the name's suffix; else as `save_model`."""
     require_built(model)
     target_path = Path(os.path.realpath(os.path.expanduser(path)))
-    target = target_of(target_path)
     losses = lost_in(target.format, model)
     refuse_losses(losses, target, target_path, lossy=lossy)
     _refuse_other_things(target_path, target)
@@ -69,6 +89,8 @@ def save_model(model: keras.Model, path: str | os.PathLike[str], *, lossy: bool 
         written = work / target_path.name
         _write(target, model, written)
         arrays = _proved(model, written, target)
+        if check is not None:
+            check(target, written)
         _flush(work)
         _put_in_place(written, target_path, work)
     finally:

@@ -42,7 +42,41 @@ def _keras(model: keras.Model, path: Path) -> None:
 def _h5(model: keras.Model, path: Path) -> None:
     from keras.src.legacy.saving.legacy_h5_format import save_model_to_hdf5
 
-    save_model_to_hdf5(model, str(path))  # `model.save` does this and warns that there is a newer format
+    with _readable_training(model):
+        save_model_to_hdf5(model, str(path))  # `model.save` does this and warns that there is a newer format
+
+
+@contextmanager
+def _readable_training(model: keras.Model) -> Iterator[None]:
+    """Let the file have names of losses and metrics that Keras's own reader knows, and leave the model as it was.
+
+    It knows `mean_squared_error`, not `mse`; and its writer takes the optimizer out of the model's settings.
+    """
+    config = model._compile_config.config if model.compiled else {}
+    kept = dict(config)
+    for key, module in (("loss", keras.losses), ("metrics", keras.metrics), ("weighted_metrics", keras.metrics)):
+        if key in config:
+            config[key] = keras.tree.map_structure(lambda item, module=module: _long_name(item, module), config[key])
+    try:
+        yield
+    finally:
+        config.clear()
+        config.update(kept)
+
+
+def _long_name(item: Any, module: Any) -> Any:
+    if not isinstance(item, str) or item in ("accuracy", "acc", "crossentropy", "ce"):
+        return item
+    found = module.get(item)
+    return getattr(found, "__name__", None) or found.name
+
+
+def _h5_weights(model: keras.Model, path: Path) -> None:
+    import h5py
+    from keras.src.legacy.saving.legacy_h5_format import save_weights_to_hdf5_group
+
+    with h5py.File(path, "w") as file:
+        save_weights_to_hdf5_group(file, model)
 
 
 def _weights(model: keras.Model, path: Path) -> None:
@@ -79,7 +113,7 @@ def _saved_model(model: keras.Model, path: Path) -> None:
     with _silent():
         model.export(path, format="tf_saved_model", verbose=False)
     (path / EXTRA).parent.mkdir()
-    save(path / EXTRA, model)
+    save(path / EXTRA, model, optimizer=bool(held_optimizers(model)))
 
 
 def _onnx(model: keras.Model, path: Path) -> None:
@@ -100,14 +134,17 @@ def _silent() -> Iterator[None]:
 
 
 _H5 = Target("keras-h5", "a whole-model HDF5 file", _h5)
+H5_WEIGHTS = Target("keras-h5-weights", "an HDF5 file of weights", _h5_weights)
+CHECKPOINT = Target("tensorflow-checkpoint", "a TensorFlow checkpoint", _checkpoint)
+SAVED_MODEL = Target("savedmodel", "a SavedModel", _saved_model, folder=True)
 TARGETS: Mapping[str, Target] = {
     ".keras": Target("keras", "a .keras file", _keras),
     ".h5": _H5,
     ".hdf5": _H5,
     ".weights.h5": Target("keras-weights", "a .weights.h5 file", _weights),
     ".safetensors": Target("safetensors", "a safetensors file", _safetensors),
-    ".ckpt": Target("tensorflow-checkpoint", "a TensorFlow checkpoint", _checkpoint),
+    ".ckpt": CHECKPOINT,
     ".onnx": Target("onnx", "an ONNX file", _onnx, proved=False, install="pip install 'anyrig[onnx]'"),
     ".tflite": Target("tflite", "a LiteRT file", _tflite, proved=False),
-    "": Target("savedmodel", "a SavedModel", _saved_model, folder=True),
+    "": SAVED_MODEL,
 }

@@ -33,7 +33,7 @@ from anyrig.state.places import graph_places
 Path = tuple[str, ...]
 
 # Attributes in which Keras and TensorFlow keep their own books; what they hold is reached in other ways.
-_BOOKKEEPING = frozenset(
+BOOKKEEPING = frozenset(
     [
         "_compile_loss",
         "_compile_metrics",
@@ -102,7 +102,7 @@ def own_objects(layer: keras.Layer, kinds: Any) -> list[Held]:
     telling = [
         name
         for name, value in attributes.items()
-        if type(value) not in _PLAIN and name not in _BOOKKEEPING and not name.startswith("_self_")
+        if type(value) not in _PLAIN and name not in BOOKKEEPING and not name.startswith("_self_")
     ]
     for name in sorted(telling, key=lambda name: (name.startswith("_"), name)):
         held.extend(_leaves(attributes[name], (name,), frozenset(), kinds))
