@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ from anyrig.train.recipe.schema import Recipe
 from anyrig.train.recipe.specs import build_for, first_line, inputs_of_rows, recorded_inputs
 
 _DOCUMENT = "model.json"
-# Where Keras keeps what a configuration may name; `keras.layers.Lambda` holds code and is refused by name.
-_MODULES = (
-    *("keras", "keras.activations", "keras.constraints", "keras.dtype_policies", "keras.initializers", "keras.layers"),
-    *("keras.models", "keras.random", "keras.regularizers", "keras.src.models", "builtins"),
-)
-_REFUSED = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "__lambda__")
 _DIFFERENT = "ANY-STATE-005"
 _SHOWN = 10  # of the differing names
 _RIGHT_RECIPE = "name the recipe that the checkpoint was trained with (--recipe), or correct the model's call()"
@@ -116,11 +109,13 @@ def _in_short(error: AnyrigError, checkpoint: Checkpoint, model: Any, recipe: Re
 
 
 def _from_configuration(checkpoint: Checkpoint) -> Any:
+    from anyrig.exchange.trust import findings
+
     config = json.loads(checkpoint.document(_DOCUMENT))
     if config.get("config") is None:
         reason = config.get("reason", "it has no configuration")
         raise UsageError("ANY-RECIPE-022", f"{checkpoint.path}: the model cannot be made: {reason}", hint=_NAME_RECIPE)
-    foreign = sorted(set(_foreign(config)))
+    foreign = sorted({finding.what for finding in findings(config, path=checkpoint.path, exact=True)})
     if foreign:
         raise UsageError(
             "ANY-RECIPE-022",
@@ -137,22 +132,3 @@ def _from_configuration(checkpoint: Checkpoint) -> Any:
             f"{checkpoint.path}: the model cannot be made from its configuration: {first_line(error)}",
             hint=_NAME_RECIPE,
         ) from error
-
-
-def _foreign(config: Any) -> Iterator[str]:
-    """Yield the names of what is not Keras's own, at any depth."""
-    if isinstance(config, list):
-        for item in config:
-            yield from _foreign(item)
-    if not isinstance(config, dict):
-        return
-    if "class_name" in config:
-        module, name = str(config.get("module") or "keras"), str(config["class_name"])
-        if name in _REFUSED or not _is_known(module) or ">" in str(config.get("registered_name")):
-            yield f"{module}.{name}"
-    for item in config.values():
-        yield from _foreign(item)
-
-
-def _is_known(module: str) -> bool:
-    return module in _MODULES or module.startswith("keras.src.models.")
