@@ -35,12 +35,12 @@ _PATHS = ("vocabulary",)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in a configuration that needs more than `arrays`: the `code` of its error, and the place."""
+    """Something in a configuration that needs more than `known`, in words, and the place."""
 
     needs: Trust
     what: str
     where: str
-    code: str = "ANY-OPEN-002"
+    file: bool = False
 
 
 def allows(trust: Trust, needed: Trust) -> bool:
@@ -97,7 +97,10 @@ def _refused(found: list[Finding], trust: Trust, path: str | PathLike[str]) -> A
         f"FILE.py:FUNCTION), or, if you trust who made the file: trust={worst.needs!r} (--trust {worst.needs})"
     )
     head = f"{path} is not opened at the level of trust {trust!r}:"
-    return UsageError(worst.code, "\n".join([head, *lines, *more]), hint=hint)
+    text = "\n".join([head, *lines, *more])
+    if worst.needs == "program":
+        return UsageError("ANY-OPEN-003", text, hint=hint)
+    return UsageError("ANY-OPEN-004", text, hint=hint) if worst.file else UsageError("ANY-OPEN-002", text, hint=hint)
 
 
 @dataclass(slots=True)
@@ -136,7 +139,7 @@ class _Walk:
             if not isinstance(key, str):
                 raise self._malformed(f"the key {key!r}", where)
             if key in _PATHS and isinstance(item, str):
-                yield Finding("code", f"{key}={item!r} is a file to be read", _joined(inside), "ANY-OPEN-004")
+                yield Finding("code", f"{key}={item!r} is a file to be read", _joined(inside), file=True)
             yield from self.value(item, inside, depth + 1)
 
     def _object(self, value: Mapping[str, Any], where: tuple[str, ...]) -> Iterator[Finding]:
@@ -146,7 +149,7 @@ class _Walk:
         if name in _DATA:
             return
         if name in ("__lambda__", "__typespec__") or name in PROGRAMS:
-            yield Finding("program", _PROGRAM_WORDS.get(name, f"a {name}"), _joined(where), "ANY-OPEN-003")
+            yield Finding("program", _PROGRAM_WORDS.get(name, f"a {name}"), _joined(where))
         elif name == "function":
             yield from self._function(value.get("config"), module, registered, where)
         elif name == "Lambda" and "Lambda" not in self.custom:
@@ -175,7 +178,7 @@ class _Walk:
         kinds = {config.get(f"{key}_type") for key in ("function", "output_shape", "mask")}
         stored = "lambda" in kinds or isinstance(parts[0], list | None) or any(_is_bytes(part) for part in parts)
         if stored:
-            yield Finding("program", "a Lambda with Python code in bytes", _joined(where), "ANY-OPEN-003")
+            yield Finding("program", "a Lambda with Python code in bytes", _joined(where))
         else:
             yield Finding("code", f"a Lambda that calls {named[0] if named else 'a function'}", _joined(where))
 
