@@ -178,7 +178,7 @@ def _write(
     finally:
         with suppress(OSError):  # it is not empty: something is to be finished, or another save is there already
             files.remove_folder(work)
-    return open_checkpoint(target)
+    return new.moved_to(target)
 
 
 def _work_folder(target: Path) -> Path:

@@ -107,6 +107,10 @@ class Checkpoint:
         """Whether tensors are views of maps: as asked for when it was opened, else where the file system allows it."""
         return not shared(self.path) if self._mapped is None else self._mapped
 
+    def moved_to(self, path: Path) -> Checkpoint:
+        """Return the same checkpoint under the path that its folder was renamed to; nothing is read."""
+        return Checkpoint(path, self.manifest, mapped=self._mapped, seen=self._seen)
+
     def tensor(self, name: str, index: Any = None) -> np.ndarray[Any, Any]:
         """Return a tensor by its name or an alias, or the part of it that `index` (as in `array[index]`) selects.
 
