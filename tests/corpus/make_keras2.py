@@ -277,7 +277,8 @@ def write_files(name: str, folder: Path, model: Any, inputs: Sequence[Array], ta
     model.save_weights(folder / "checkpoint")
     model.save(folder / "saved_model", save_format="tf")
     model.train_on_batch(x, y)
-    np.savez_compressed(folder / "expected.npz", **found, **numbered("after", model.weights))
+    everything: dict[str, Any] = found | numbered("after", model.weights)
+    np.savez_compressed(folder / "expected.npz", **everything)
 
 
 def pack(folder: Path, target: Path) -> None:
