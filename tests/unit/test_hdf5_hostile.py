@@ -256,7 +256,7 @@ def test_data_that_would_end_after_the_file(tmp_path: Path) -> None:
     at = data.index(place.to_bytes(8, "little") + (999 * 8).to_bytes(8, "little"))
     data[at : at + 8] = (len(data) - 100).to_bytes(8, "little")
     path.write_bytes(data)
-    refused(path, "002", "end after the file")
+    refused(path, "002", "end after the file|invalid dataset size")
 
 
 def shared_text(path: Path, count: int, length: int) -> Path:
@@ -274,7 +274,61 @@ def shared_text(path: Path, count: int, length: int) -> Path:
 
 
 def test_texts_that_are_repeated_by_reference_are_bounded(tmp_path: Path) -> None:
-    refused(shared_text(tmp_path / "w.h5", 100_000, 1_000_000), "003", "long texts|more than")
+    refused(shared_text(tmp_path / "w.h5", 100_000, 1_000_000), "003", "repeats texts to 100000000000 bytes")
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("place", ["attribute", "dataset"])
+@pytest.mark.parametrize(
+    ("offset", "new", "says"),
+    [
+        (0, b"\xff\xff\xff\x7f", "a text of 2147483647 bytes is referred to"),
+        (4, b"\1\0\0\0\0\0\0\0", "no collection of texts at byte 1"),
+        (4, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "no collection of texts"),
+    ],
+)
+def test_references_to_texts_that_are_not_there(
+    tmp_path: Path, place: str, libver: str, offset: int, new: bytes, says: str
+) -> None:
+    def write(file: h5py.File) -> None:
+        file.create_group("layers").attrs["name"] = "a text of 23 characters"
+        file["w"] = "a text of 25 characters!!"
+
+    path = written(tmp_path / "w.h5", write, libver=libver)
+    data = bytearray(path.read_bytes())
+    collection = data.index(b"GCOL").to_bytes(8, "little")
+    at = data.index((23 if place == "attribute" else 25).to_bytes(4, "little") + collection)
+    data[at + offset : at + offset + len(new)] = new
+    if libver == "latest" and place == "attribute":  # its header has a checksum, which h5py compares first
+        says = f"{says}|checksum"
+    path.write_bytes(data)
+    refused(path, "002", says)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_texts_of_variable_length_are_read(tmp_path: Path, libver: str) -> None:
+    def write(file: h5py.File) -> None:
+        for number in range(7):
+            file.attrs[f"a{number}"] = "x" * number * 5000
+        file.attrs["list"] = ["one", "", "three"]
+        file.create_dataset("w", data=[["a", "bc"], ["", "d" * 9000]], dtype=h5py.string_dtype())
+        file["chunked"] = np.zeros(1)
+
+    contents = read_any(written(tmp_path / "w.h5", write, libver=libver, userblock_size=512))
+    assert contents.metadata["list"] == ("one", "", "three")
+    assert [contents.metadata[f"a{number}"] for number in range(7)] == ["x" * number * 5000 for number in range(7)]
+    tensor = next(tensor for tensor in contents.tensors if tensor.name == "w")
+    assert tensor.nbytes == 9003
+    assert tensor.array().tolist() == [[b"a", b"bc"], [b"", b"d" * 9000]]
+
+
+def test_a_collection_of_texts_that_leads_in_circles_ends(tmp_path: Path) -> None:
+    path = written(tmp_path / "w.h5", lambda file: file.attrs.update(name="one"))
+    data = bytearray(path.read_bytes())
+    at = data.index(b"GCOL") + 16
+    data[at + 24 + 8 : at + 24 + 16] = bytes(8)  # the free rest, of no bytes
+    path.write_bytes(data)
+    refused(path, "002", "/: the collection of texts at byte 2048 holds one of 0 bytes")
 
 
 def test_types_that_are_no_numbers_are_listed_and_not_read(tmp_path: Path) -> None:

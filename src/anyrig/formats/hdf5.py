@@ -15,8 +15,8 @@ from typing import Any
 from anyrig.formats.contents import Budget, damaged, over_budget, unsafe
 from anyrig.formats.hdf5_dataset import Stored, stored
 from anyrig.formats.hdf5_image import Image, opened
+from anyrig.formats.hdf5_texts import REFERENCE_BYTES, references
 
-_HEAP_BUDGET = 2**33  # of texts that are named by reference: all of them may be the longest one
 Value = str | int | float | tuple["str | int | float", ...]
 
 
@@ -66,7 +66,7 @@ def parse(image: Image, budget: Budget) -> Tree:
     Raises ANY-FORMAT-002 for a damaged file, 003 for one that exceeds the budget, 004 for one with links.
     """
     with opened(image) as file:
-        walk = _Walk(image, budget)
+        walk = _Walk(image, budget, file.id.get_create_plist().get_userblock())
         walk.group(file.id, "", 0)
     return Tree(image, walk.attributes, walk.datasets)
 
@@ -75,6 +75,7 @@ def parse(image: Image, budget: Budget) -> Tree:
 class _Walk:
     image: Image
     budget: Budget
+    base: int
     attributes: dict[str, dict[str, Value]] = field(default_factory=dict)
     datasets: dict[str, Stored] = field(default_factory=dict)
     _objects: int = 0
@@ -112,7 +113,7 @@ class _Walk:
         tag = dict(self._attributes(found, path, only=b"dtype")).get("dtype")
         address = h5py.h5o.get_info(found).addr
         if address not in self._stored:
-            dataset = stored(self.image, found, path, tag if isinstance(tag, str) else None, self.budget)
+            dataset = stored(self.image, found, path, tag if isinstance(tag, str) else None, self.budget, self.base)
             self._stored[address] = dataset
             self._data_bytes += dataset.stored_bytes + (dataset.nbytes if dataset.varying else 0)
         self.datasets[path] = replace(self._stored[address], path=path)
@@ -127,11 +128,11 @@ class _Walk:
         for index in range(count):
             attribute = h5py.h5a.open(owner, index=index)
             if only is None or attribute.name == only:
-                value = self._value(attribute, path)
+                value = self._value(owner, attribute, path)
                 if value is not None:
                     yield _decoded(attribute.name), value
 
-    def _value(self, attribute: Any, path: str) -> Value | None:
+    def _value(self, owner: Any, attribute: Any, path: str) -> Value | None:
         """Return texts and numbers, one or a list of them; anything else has no meaning here."""
         import h5py
         import numpy as np
@@ -143,13 +144,25 @@ class _Walk:
         count = shape[0] if shape else 1
         varying = kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()
         self._spend(count * kind.get_size(), path)
-        if varying and count * self.image.size > _HEAP_BUDGET and count * self.image.largest_heap > _HEAP_BUDGET:
-            raise over_budget(self.image.path, f"a list of {path!r} may name {count} very long texts")
+        if varying and not self._checked(owner, attribute, path, count):
+            return None
         read = np.empty(shape, attribute.dtype)
         attribute.read(read)
         items = [_decoded(item) if isinstance(item, bytes) else item for item in read.reshape(-1).tolist()]
         self._spend(sum(len(item) for item in items if isinstance(item, str)), path)
         return tuple(items) if shape else items[0]
+
+    def _checked(self, owner: Any, attribute: Any, path: str, count: int) -> bool:
+        """Count texts before the library makes room for them; tell whether that could be done."""
+        import h5py
+
+        header = h5py.h5o.get_info(owner).addr
+        with self.image.mapped() as data:
+            start = self.image.start + self.base
+            raw = references(data, start + header, start, attribute.name, count * REFERENCE_BYTES)
+        if raw is not None:
+            self._spend(self.image.text_bytes(raw, self.base, path), path)
+        return raw is not None
 
     def _spend(self, nbytes: int, path: str) -> None:
         self._text_bytes += nbytes

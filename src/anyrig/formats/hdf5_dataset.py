@@ -18,6 +18,7 @@ from anyrig.formats.contents import TEXT, Budget, FileTensor, Role, damaged, ove
 from anyrig.formats.elements import Kind, from_bytes, plain
 from anyrig.formats.hdf5_chunks import check_chunks
 from anyrig.formats.hdf5_image import Image, library_faults, opened
+from anyrig.formats.hdf5_texts import REFERENCE_BYTES
 from anyrig.store.dtypes import ITEM_BYTES, spelling_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Stored:
         )
 
 
-def stored(image: Image, found: Any, path: str, tag: str | None, budget: Budget) -> Stored:
+def stored(image: Image, found: Any, path: str, tag: str | None, budget: Budget, base: int = 0) -> Stored:
     """Return a dataset after the checks: all of it is in this file, and no more is promised than is stored."""
     import h5py
 
@@ -104,10 +105,20 @@ def stored(image: Image, found: Any, path: str, tag: str | None, budget: Budget)
         raise damaged(image.path, f"the data of {path!r} would end after the file")
     if nbytes and layout == h5py.h5d.CONTIGUOUS and offset is None:
         raise over_budget(image.path, f"{path!r} claims {nbytes} bytes, and none are stored for it")
+    if kind.varying and nbytes and offset is None:
+        kind = Kind("text in chunks", kind.itemsize, None)
     read = partial(_read, image, path, kind, shape, offset, filters)
     if kind.varying:
-        nbytes = sum(len(text) for part in read() for text in part)
+        nbytes = image.text_bytes(_references(image, offset, nbytes), base, path) if offset is not None else 0
+        if nbytes > image.size:
+            raise over_budget(image.path, f"{path!r} repeats texts to {nbytes} bytes, more than the whole file has")
     return Stored(image, path, kind.dtype, shape, nbytes, held, read, kind.varying, "fletcher32" in filters)
+
+
+def _references(image: Image, offset: int, nbytes: int) -> bytes:
+    """Return where texts of variable length are said to be."""
+    with image.mapped() as data:
+        return data[image.start + offset : image.start + offset + nbytes]
 
 
 def _kind(stored_type: Any, tag: str | None) -> Kind:
@@ -116,8 +127,9 @@ def _kind(stored_type: Any, tag: str | None) -> Kind:
 
     itemsize, of = stored_type.get_size(), stored_type.get_class()
     if of == h5py.h5t.STRING:
-        varying = stored_type.is_variable_str()
-        return Kind(TEXT, itemsize, np.dtype(object if varying else f"S{itemsize}"), varying)
+        if stored_type.is_variable_str():
+            return Kind(TEXT, REFERENCE_BYTES, np.dtype(object), varying=True)
+        return Kind(TEXT, itemsize, np.dtype(f"S{itemsize}"))
     if of == h5py.h5t.OPAQUE:
         spelling = _TAGS.get(tag or "", "")
         known = ITEM_BYTES.get(spelling) == itemsize
@@ -199,22 +211,8 @@ def _from_library(
         chunk = plan.get_chunk() if chunked else shape
         if chunked:
             check_chunks(image, found, path, filters, math.prod(chunk) * kind.itemsize)
-        if kind.varying:
-            yield from _texts(image, found, path, kind, shape)
-            return
-        for start, count in _slabs(image, path, shape, chunk, kind.itemsize):
+        for start, count in _slabs(image, path, shape, (1,) * len(shape) if kind.varying else chunk, kind.itemsize):
             yield plain(image, kind, _slab(found, kind, start, count))
-
-
-def _texts(image: Image, found: Any, path: str, kind: Kind, shape: tuple[int, ...]) -> Iterator[np.ndarray[Any, Any]]:
-    """Read texts, which are stored by reference: all may be the longest one, though no file is written like that."""
-    characters = 0
-    for start, count in _slabs(image, path, shape, (1,) * len(shape), max(image.largest_heap, kind.itemsize)):
-        part = plain(image, kind, _slab(found, kind, start, count))
-        characters += sum(map(len, part))
-        if characters > image.size:
-            raise over_budget(image.path, f"the texts of {path!r} are more than the file has bytes")
-        yield part
 
 
 def _slab(found: Any, kind: Kind, start: tuple[int, ...], count: tuple[int, ...]) -> np.ndarray[Any, Any]:

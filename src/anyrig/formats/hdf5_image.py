@@ -20,10 +20,10 @@ from typing import Any
 
 from anyrig.errors import AnyrigError
 from anyrig.formats.contents import damaged
+from anyrig.formats.hdf5_texts import Bytes, referred
 from anyrig.store.check import unreadable
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
-_HEAP = b"GCOL"  # a collection of strings of variable length: signature, version, 3 zero bytes, size
 _LIBRARY_FAULTS = (
     OSError, RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError,
     SystemError,
@@ -46,6 +46,7 @@ class Image:
     held: bytes | None = None
     crc: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _walked: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
 
     def check(self) -> None:
         """Raise ANY-FORMAT-002 if the bytes are not those that the archive records."""
@@ -61,13 +62,25 @@ class Image:
                 crc = zlib.crc32(part, crc)
         return crc
 
-    @cached_property
-    def largest_heap(self) -> int:
-        """How many bytes the largest collection of texts has: no text of variable length can have more."""
+    @contextmanager
+    def mapped(self) -> Iterator[Bytes]:
+        """Give the bytes from `start` on, without reading them."""
         if self.held is not None:
-            return _largest_heap(self.held)
-        with open(self.place, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            return _largest_heap(mapped)
+            yield self.held
+            return
+        with open(self.place, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            yield whole
+
+    def text_bytes(self, raw: bytes, base: int, path: str) -> int:
+        """Return how long the texts are to which the references in `raw` lead, which stand at `path`.
+
+        Raises ANY-FORMAT-002 unless all of them can be there.
+        """
+        try:
+            with self.mapped() as data:
+                return referred(data, raw, self.start + base, self._walked)
+        except ValueError as error:
+            raise damaged(self.path, f"{path or '/'}: {error}") from error
 
     def head(self, size: int) -> bytes:
         """Return the first `size` bytes, unchecked."""
@@ -77,14 +90,6 @@ class Image:
     def stream(self) -> io.BufferedIOBase | io.RawIOBase:
         """Open the bytes, from 0 to `size`."""
         return io.BytesIO(self.held) if self.held is not None else _Window(self.place, self.start, self.size)
-
-
-def _largest_heap(data: bytes | mmap.mmap) -> int:
-    largest, at = 0, data.find(_HEAP)
-    while at >= 0:
-        largest = max(largest, int.from_bytes(data[at + 8 : at + 16], "little"))
-        at = data.find(_HEAP, at + 4)
-    return min(largest, len(data))
 
 
 def image_of(path: Path, opened: Path | None = None) -> Image:
