@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 from anyrig.errors import AnyrigError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"\x93NUMPY"
 _HEAD_BYTES = 2**14  # numpy itself refuses longer descriptions
+
+_NO_HEADER = (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError, EOFError, Warning)
 
 
 def recognize(path: Path) -> Path | None:
@@ -84,7 +87,7 @@ def _description(path: Path, part: Part) -> tuple[tuple[int, ...], bool, np.dtyp
             raise ValueError(f"of the unknown version {version}")
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = reader(head)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError) as error:
+    except _NO_HEADER as error:
         raise damaged(path, f"{part.name!r} in it is no numpy array: {error}") from error
     if not all(type(size) is int and size >= 0 for size in shape) or not dtype.itemsize:
         raise damaged(path, f"{part.name!r} in it has the shape {shape}, of {dtype.itemsize} bytes each")
