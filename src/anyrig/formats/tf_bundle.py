@@ -108,12 +108,15 @@ class Bundle:
         """Yield the elements of a tensor, joined of its slices if it has some."""
         if not entry.slices:
             return _read(self.data_file(entry), entry, self.budget)
-        pieces = []
+        pieces, count = [], 0
         for part in entry.slices:
             stored = self.entries[slice_key(entry.key, part)]
             region = part.inside(entry.shape)
             assert region is not None  # it was checked when the index was read
+            count += math.prod(stored.shape)
             pieces.append(Piece(region, partial(_read, self.data_file(stored), stored, self.budget)))
+        if count != math.prod(entry.shape):  # so it is in files whose writer named the slots of slices wrongly
+            raise damaged(self.prefix.index, f"{_shown(entry.key)}: slices of {count} elements for shape {entry.shape}")
         return joined(self.prefix.index, entry.shape, pieces)
 
     def data_file(self, entry: Entry) -> Path:
@@ -210,16 +213,13 @@ def _check(file: Path, entry: Entry, sizes: dict[int, int], entries: dict[bytes,
 
 
 def _check_slices(file: Path, entry: Entry, entries: dict[bytes, Entry]) -> None:
-    count, name = 0, _shown(entry.key)
+    name = _shown(entry.key)
     for part in entry.slices:
         region, stored = part.inside(entry.shape), entries.get(slice_key(entry.key, part))
         if region is None or stored is None or stored.slices or stored.dtype != entry.dtype or not entry.item_bytes:
             raise damaged(file, f"{name}: the slice {part.extents} is missing, or does not fit it")
         if stored.shape != tuple(extent.stop - extent.start for extent in region):
             raise damaged(file, f"{name}: the slice {part.extents} is stored in shape {stored.shape}")
-        count += math.prod(stored.shape)
-    if count != math.prod(entry.shape):
-        raise damaged(file, f"{name}: slices of {count} elements for shape {entry.shape}")
 
 
 def _check_apart(file: Path, entries: Sequence[Entry]) -> None:

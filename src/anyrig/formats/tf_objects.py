@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,8 +21,12 @@ _VALUE = "VARIABLE_VALUE"
 _MOST_PATHS = 4
 _MOST_DEPTH = 64
 # Children that only the optimizers of Keras have, and those by which they hold what is not their own.
-_OPTIMIZER_SIGNS = frozenset({"_iterations", "_learning_rate", "iter", "beta_1", "learning_rate"})
+_OPTIMIZER_SIGNS = frozenset(
+    {"_iterations", "_learning_rate", "_trainable_variables", "iter", "beta_1", "learning_rate"}
+)
 _NOT_ITS_OWN = frozenset({"_trainable_variables", "_distribution_strategy", "_all_models"})
+_VARIABLES_OF_SLOTS = "_trainable_variables"
+_NO_SLOTS = frozenset({_VARIABLES_OF_SLOTS, "_variables"})
 _COUNTERS = frozenset({"save_counter"})
 _METRICS = re.compile(r"(^|/)(metrics|_metrics|_compile_metrics|_loss_tracker|loss_tracker|_metric)(/|$)")
 
@@ -85,8 +89,9 @@ def named(nodes: Sequence[Node], keys: Sequence[str]) -> dict[str, Named]:
     names = _names(keys)
     owners = {one.key: (number, one) for number, node in enumerate(nodes) for one in node.attributes}
     own_name = {number: names[one.key] for one_key, (number, one) in owners.items() if one_key in names}
-    slots = {slot.slot: slot for node in nodes for slot in node.slots}
-    weights = _reachable(nodes, _optimizers(nodes))
+    optimizers = _optimizers(nodes)
+    slots = {slot.slot: slot for number in optimizers for slot in (*_listed_slots(nodes, number), *nodes[number].slots)}
+    weights = _reachable(nodes, optimizers)
     paths = _paths(nodes)
     by_full_name = _by_full_name(nodes, own_name, weights)
     found = {}
@@ -128,6 +133,27 @@ def _optimizers(nodes: Sequence[Node]) -> frozenset[int]:
         if node.slots or len(_OPTIMIZER_SIGNS & {name for name, _ in node.children}) > 1
     )
     return frozenset(signs)
+
+
+def _listed_slots(nodes: Sequence[Node], optimizer: int) -> Iterator[SlotReference]:
+    """Yield the slots of an optimizer of Keras 3, which are lists beside that of its variables: `_momentums/0`."""
+    lists = {name: dict(nodes[number].children) for name, number in nodes[optimizer].children}
+    variables = lists.get(_VARIABLES_OF_SLOTS, {})
+    for name, listed in lists.items():
+        if name not in _NO_SLOTS:
+            for place in variables.keys() & listed.keys():
+                variable, slot = variables[place], listed[place]
+                yield SlotReference(variable, _own_slot_name(nodes, variable, slot) or name.strip("_"), slot)
+
+
+def _own_slot_name(nodes: Sequence[Node], variable: int, slot: int) -> str | None:
+    """Return `momentum` of `adam/sequential_dense_kernel_momentum`, the slot of `sequential/dense/kernel`."""
+    names = [(one.full_name, other.full_name) for one in nodes[variable].attributes for other in nodes[slot].attributes]
+    for one, other in names:
+        rest, start = other.rpartition("/")[2], one.replace("/", "_") + "_"
+        if one and rest.startswith(start):
+            return rest.removeprefix(start)
+    return None
 
 
 def _reachable(nodes: Sequence[Node], optimizers: frozenset[int]) -> frozenset[int]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anyrig.formats.contents import TEXT, Budget, FileTensor, damaged, over_budget
+from anyrig.formats.contents import Budget, FileTensor, damaged, over_budget
 from anyrig.formats.protobuf import Message, parse
 from anyrig.formats.tf_slices import Piece, joined, slice_key
 from anyrig.formats.tf_table import Table, is_table, newer
@@ -81,6 +81,6 @@ def _read(table: Table, name: str, part: Slice, constant: Constant, budget: Budg
     if key != wanted:
         raise damaged(table.file, f"the slice {part.extents} of {name} is missing")
     data = parse(value, table.file, budget).message(2).message(3)
-    if constant.dtype != TEXT and type_of(data.integer(1))[0] != constant.dtype:
+    if data.integer(1) and type_of(data.integer(1))[0] != constant.dtype:  # TensorFlow leaves the type out here
         raise damaged(table.file, f"{name} is listed as {constant.dtype} and stored as another type")
     yield whole_elements_of(data, constant)
