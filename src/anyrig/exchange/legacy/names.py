@@ -1,28 +1,25 @@
-"""Names of classes and modules that older Keras wrote and today's does not have; each is translated by a rule."""
+"""Names of classes and modules that older Keras wrote and today's does not have."""
 
 from __future__ import annotations
 
+from anyrig.exchange.legacy import tables
+
 CLASSES = frozenset(
     [
-        *("AtrousConvolution1D", "AtrousConvolution2D", "BatchNormalizationV1", "BatchNormalizationV2"),
-        *("CuDNNGRU", "CuDNNLSTM", "Deconvolution2D", "Deconvolution3D", "GRUV2", "GRUCellV2", "LSTMV2", "LSTMCellV2"),
-        *("Merge", "ModelV2", "Network", "SlicingOpLambda", "SyncBatchNormalization", "TFOpLambda"),
-        *("TensorFlowOpLayer", "ThresholdedReLU", "Policy", "PolicyV1", "Highway", "MaxoutDense", "Container"),
-        *("AddLoss", "AddMetric", "Sequential", "Functional", "Model", "LossFunctionWrapper", "RandomHeight"),
-        *("RandomWidth", "DenseFeatures", "InstanceMethod", "ClassMethod", "StackedRNNCells", "Adafactor"),
-        *("UniformUnitScaling", "TruncatedNormalV2", "RandomNormalV2", "RandomUniformV2", "OnesV2", "ZerosV2"),
-        *("VarianceScalingV2", "TFOptimizer", "MultiHeadRelativeAttention", "NonNeg", "UnitNorm", "MaxNorm"),
+        *tables.CLASSES_NOW,
+        *tables.NO_EQUAL,
+        *tables.INITIALIZERS_NOW,
+        *tables.REGULARIZERS_NOW,
+        *tables.CONSTRAINTS_NOW,
+        *("Merge", "TimeDistributedDense", "ModelV2", "Network", "Container", "Policy", "PolicyV1"),
+        *("TFOpLambda", "SlicingOpLambda", "TensorFlowOpLayer", "LossFunctionWrapper"),
     ]
 )
 """Classes by name. A configuration that names one is translated to a class of today's Keras, or refused by name."""
 
 _ROOTS = (
-    "keras",
-    "tf_keras",
-    "tensorflow.keras",
-    "tensorflow.python.keras",
-    "tensorflow_core.python.keras",
-    "builtins",
+    *("keras", "tf_keras", "builtins"),
+    *("tensorflow.keras", "tensorflow.python.keras", "tensorflow_core.python.keras"),
 )
 
 
