@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from anyrig.diagnose.inspect import inspect as inspect
     from anyrig.errors import AnyrigError as AnyrigError
     from anyrig.errors import Stopped as Stopped
+    from anyrig.exchange.convert import convert as convert
+    from anyrig.exchange.open import open_model as open_model
     from anyrig.exchange.save import save_model as save_model
     from anyrig.report.loggers import loggers as loggers
     from anyrig.report.profile import Profile as Profile
@@ -42,6 +44,7 @@ _HOMES = {
     "Rig": "anyrig.train.rig",
     "Run": "anyrig.train.run",
     "Stopped": "anyrig.errors",
+    "convert": "anyrig.exchange.convert",
     "diff": "anyrig.diagnose.diff",
     "digest": "anyrig.checkpoints",
     "inspect": "anyrig.diagnose.inspect",
@@ -49,6 +52,7 @@ _HOMES = {
     "loss_rule": "anyrig.train.step.losses",
     "loggers": "anyrig.report.loggers",
     "merge_rule": "anyrig.train.step.merging",
+    "open_model": "anyrig.exchange.open",
     "parity": "anyrig.train.parity.run",
     "save": "anyrig.checkpoints",
     "save_model": "anyrig.exchange.save",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyrig.errors import UsageError
@@ -32,6 +33,14 @@ def open_for_use(checkpoint: Checkpoint, recipe: Recipe | None) -> Opened:
 
     model = open_model(checkpoint, recipe)
     return Opened(model, inputs_of(model, checkpoint.record))
+
+
+def builder(into: str) -> Callable[[], Any]:
+    """Return the function that `--into FILE.py:FUNCTION` names; its file is run here."""
+    from anyrig.train.recipe.code import call_user, resolve_function
+
+    function = resolve_function(into, Path.cwd())
+    return lambda: call_user(function, {}, key="--into")
 
 
 @contextmanager

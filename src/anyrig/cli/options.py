@@ -19,3 +19,16 @@ recipe_of_source = click.option(
 )
 
 debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the whole traceback of an error.")
+
+into = click.option(
+    "--into",
+    metavar="FILE.py:FUNCTION",
+    help="A function that builds the model for weights that come without one; its code is run.",
+)
+trust = click.option(
+    "--trust",
+    type=click.Choice(["arrays", "known", "code", "program"]),
+    default="known",
+    show_default=True,
+    help="What of the file may be run: nothing, Keras's own classes, code that it names, programs in it.",
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 
 from anyrig.checkpoints import save
+from anyrig.formats.safetensors import PLACES
 from anyrig.state.capture import capture
 from anyrig.state.optimizers import held_optimizers
 from anyrig.store.dtypes import spelling_of
@@ -21,6 +23,8 @@ from anyrig.store.header import ALIGNMENT, TensorSpec, build_header
 
 EXTRA = Path("assets.extra") / "anyrig"
 """Where a SavedModel of ours has a checkpoint: TensorFlow leaves `assets.extra` to whoever wants to add something."""
+COMPILED = Path("assets.extra") / "anyrig.compile.json"
+"""Beside it, what `compile` was told, as Keras writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,13 @@ def _weights(model: keras.Model, path: Path) -> None:
 
 
 def _safetensors(model: keras.Model, path: Path) -> None:
-    tensors = [(item.name, np.asarray(item.array)) for item in capture(model).tensors]
+    captured = capture(model).tensors
+    places = json.dumps({item.name: item.place for item in captured if item.place})
+    tensors = [(item.name, np.asarray(item.array)) for item in captured]
     tensors.sort(key=lambda item: item[1].nbytes % ALIGNMENT != 0)  # those that readers can map come first
     specs = [TensorSpec(name, _spelled(array), array.shape, array.nbytes) for name, array in tensors]
     with path.open("wb") as file:
-        file.write(build_header(specs))
+        file.write(build_header(specs, {PLACES: places}))
         for _, array in tensors:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
@@ -114,6 +120,8 @@ def _saved_model(model: keras.Model, path: Path) -> None:
         model.export(path, format="tf_saved_model", verbose=False)
     (path / EXTRA).parent.mkdir()
     save(path / EXTRA, model, optimizer=bool(held_optimizers(model)))
+    if settings := model.get_compile_config() if model.compiled else None:
+        (path / COMPILED).write_text(json.dumps(settings))
 
 
 def _onnx(model: keras.Model, path: Path) -> None:

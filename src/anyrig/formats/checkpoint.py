@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 from anyrig.errors import AnyrigError
-from anyrig.formats.contents import Contents, FileTensor, Role
-from anyrig.formats.safetensors import read_raw
+from anyrig.formats.contents import Contents, FileTensor
+from anyrig.formats.safetensors import own_role, read_raw
 from anyrig.store.check import fault_of_file
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint
 
 _MODEL = "model.json"
-_ROLES: dict[str, Role] = {"model": "weight", "optimizer": "optimizer", "ema": "optimizer"}
 
 
 def contents_of(checkpoint: Checkpoint) -> Contents:
@@ -62,5 +61,5 @@ def _tensor(checkpoint: Checkpoint, entry: TensorEntry) -> FileTensor:
         checksum=entry.checksum,
         aliases=entry.aliases,
         place=entry.place,
-        role=_ROLES.get(entry.name.partition("/")[0], "other"),
+        role=own_role(entry.name),
     )

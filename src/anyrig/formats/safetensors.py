@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anyrig.formats.contents import BLOCK_ELEMENTS, Budget, Contents, FileTensor, damaged, over_budget
+from anyrig.formats.contents import BLOCK_ELEMENTS, Budget, Contents, FileTensor, Role, damaged, over_budget
+from anyrig.formats.jsontext import json_object
 from anyrig.formats.shards import index_at, is_index, safe_member, weight_map
 from anyrig.store.check import unreadable
 from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype
-from anyrig.store.header import PREFIX_BYTES, TensorSpec, read_header
+from anyrig.store.header import PREFIX_BYTES, TensorSpec, header_of
 from anyrig.store.layout import DATA_SUFFIX, MANIFEST
 
 if TYPE_CHECKING:
     import numpy as np
 
+_GROUPS: dict[str, Role] = {
+    "model": "weight",
+    "optimizer": "optimizer",
+    "ema": "optimizer",
+    "metrics": "other",
+    "callbacks": "other",
+}
+_SEED = re.compile(r"model/(.*/)?\w*seed_generator[^/]*/state")
+PLACES = "anyrig.places"
+"""The key in a file's metadata of a JSON object: fingerprints of places in the graph by name (`FileTensor.place`)."""
 _UNCHECKED = ("the numbers: safetensors files have no checksums",)
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
@@ -83,20 +94,38 @@ def _whole(path: Path, budget: Budget) -> Contents:
     )
 
 
+def _places(path: Path, metadata: Mapping[str, str], budget: Budget) -> Mapping[str, str]:
+    """Return the places of tensors in the graph that this project writes into a file of its own."""
+    if PLACES not in metadata:
+        return {}
+    found = json_object(path, f"{PLACES} in it", metadata[PLACES], budget)
+    return {name: place for name, place in found.items() if isinstance(place, str)}
+
+
+def own_role(name: str) -> Role:
+    """Return what a tensor of this project's files is for; the state of random generators is no weight."""
+    return "other" if _SEED.fullmatch(name) else _GROUPS.get(name.partition("/")[0], "other")
+
+
 def _tensors(path: Path, opened: Path, budget: Budget) -> tuple[FileTensor, ...]:
-    specs = read_header(path)
+    specs, metadata = header_of(path)
     if len(specs) > budget.tensors:
         raise over_budget(path, f"it lists {len(specs)} tensors")
     start = path.stat().st_size - sum(spec.nbytes for spec in specs)  # the header was checked: data fills the file
+    places = _places(path, metadata, budget)
+    ours = all(spec.name.partition("/")[0] in _GROUPS for spec in specs)
     tensors = []
     for spec in specs:
-        tensors.append(_tensor(spec, path, opened, start))
+        role = own_role(spec.name) if ours else "weight"
+        tensors.append(_tensor(spec, path, opened, start, role, places.get(spec.name)))
         start += spec.nbytes
     return tuple(tensors)
 
 
-def _tensor(spec: TensorSpec, path: Path, opened: Path, start: int) -> FileTensor:
+def _tensor(spec: TensorSpec, path: Path, opened: Path, start: int, role: Role, place: str | None) -> FileTensor:
     return FileTensor(
+        role=role,
+        place=place,
         name=spec.name,
         dtype=spec.dtype,
         shape=spec.shape,

@@ -61,7 +61,8 @@ def slot_pairs(stored: Sequence[Stored], wanted: Sequence[Wanted], weights: Sequ
     for want in wanted:
         if want.of is None or want.slot is None or want.of not in weight_of:
             continue
-        words = [word for word, meant in SLOTS.items() if want.slot in meant] + [want.slot]
+        own = (weight_of[want.of], want.slot.lower()) in known  # the very word, whatever else it may stand for
+        words = [want.slot.lower()] if own else [word for word, meant in SLOTS.items() if want.slot in meant]
         found = {word: known[key] for word in words if (key := (weight_of[want.of], word)) in known}
         fitting = {item.name: item for item in found.values() if item.shape == want.shape}
         if len(fitting) == 1:

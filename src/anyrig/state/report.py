@@ -76,7 +76,9 @@ class LoadReport:
 
     def _lines(self) -> Iterator[str]:
         step = f", step {self.step:,}" if self.step is not None else ""
-        checked = {"full": "verified", "fast": "verified in part", "off": "not verified"}[self.verified]
+        checked = {"full": "verified", "fast": "verified in part", "off": "not verified", "read": "all read"}[
+            self.verified
+        ]
         yield (
             f"loaded {len(self.restored):,} tensors, {size(self.bytes)}, from {self.source}{step} "
             f"in {self.seconds:.2f} s ({checked})"

@@ -128,16 +128,18 @@ def _weight(item: NamedVariable, units: dict[str, _Unit]) -> Wanted:
     unit = units[holder]
     layer = f"model/{unit.path}" if unit.path else "model"
     own = [held.value for held in own_variables(unit.layer)]
+    index = next((index for index, variable in enumerate(own) if variable is item.variable), 0)
+    numbered = () if unit.automatic or not unit.path else (f"{unit.path}/{index}",)  # as Keras 3's files name it
     return Wanted(
         name=item.name,
         dtype=_spelling(item.variable),
         shape=shape_of(item.variable),
-        aliases=item.aliases,
+        aliases=(*item.aliases, *numbered),
         trainable=bool(item.variable.trainable),
         layer=unit.path or "model",
         layer_class=unit.class_name,
         leaf=item.name.removeprefix(f"{layer}/"),
-        index=next((index for index, variable in enumerate(own) if variable is item.variable), 0),
+        index=index,
         automatic=unit.automatic,
         rank=unit.rank,
         before=unit.before,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -68,6 +69,15 @@ class ChunkedHash:
 def hash_bytes(data: bytes | memoryview) -> str:
     """Return the checksum of `data`."""
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def hash_file(path: Path) -> str:
+    """Return the checksum of a file's bytes, read block by block."""
+    state = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            state.update(block)
+    return state.hexdigest()
 
 
 def tensor_hash(array: np.ndarray[Any, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from anyrig.store.jsonvalues import StrictJsonError, parse_strict
 
 ALIGNMENT = 64
 PREFIX_BYTES = 8
+_METADATA = "__metadata__"
 MAX_HEADER_BYTES = 100_000_000  # as in the official reader
 
 
@@ -33,9 +34,9 @@ class TensorSpec:
     nbytes: int
 
 
-def build_header(specs: Sequence[TensorSpec]) -> bytes:
+def build_header(specs: Sequence[TensorSpec], metadata: Mapping[str, str] = {}) -> bytes:
     """Return the bytes before the data, a multiple of 64, of a file that holds `specs` in this order."""
-    entries: dict[str, object] = {"__metadata__": {"format": "np"}}
+    entries: dict[str, object] = {_METADATA: {"format": "np", **metadata}}
     start = 0
     for spec in specs:
         stop = start + spec.nbytes
@@ -48,13 +49,19 @@ def build_header(specs: Sequence[TensorSpec]) -> bytes:
 
 def read_header(path: Path) -> list[TensorSpec]:
     """Return the tensors that the header of a safetensors file lists, in the order of their data."""
+    return header_of(path)[0]
+
+
+def header_of(path: Path) -> tuple[list[TensorSpec], Mapping[str, str]]:
+    """Return the tensors as `read_header` does, and the texts that the file has about itself."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(PREFIX_BYTES), "little")
             if not 2 <= length <= min(size - PREFIX_BYTES, MAX_HEADER_BYTES):
                 raise StrictJsonError(f"its header cannot have {length} bytes")
-            return list(_specs(parse_strict(file.read(length)), size - PREFIX_BYTES - length))
+            header = parse_strict(file.read(length))
+            return list(_specs(header, size - PREFIX_BYTES - length)), _metadata(header)
     except (StrictJsonError, OSError) as error:
         raise AnyrigError(
             "ANY-LOAD-014",
@@ -66,8 +73,7 @@ def read_header(path: Path) -> list[TensorSpec]:
 def _specs(header: Any, data_bytes: int) -> Iterator[TensorSpec]:
     if not isinstance(header, dict):
         raise StrictJsonError("its header is not an object")
-    header.pop("__metadata__", None)
-    found = [_spec(name, entry) for name, entry in header.items()]
+    found = [_spec(name, entry) for name, entry in header.items() if name != _METADATA]
     position = 0
     for start, stop, spec in sorted(found, key=lambda item: item[:2]):
         if start != position:
@@ -76,6 +82,11 @@ def _specs(header: Any, data_bytes: int) -> Iterator[TensorSpec]:
         yield spec
     if position != data_bytes:
         raise StrictJsonError(f"it has {data_bytes} bytes of data, its header lists {position}")
+
+
+def _metadata(header: Any) -> Mapping[str, str]:
+    found = header.get(_METADATA)
+    return {key: text for key, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
 
 
 def _spec(name: str, entry: Any) -> tuple[int, int, TensorSpec]:

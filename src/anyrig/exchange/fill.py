@@ -1,0 +1,160 @@
+"""Fill a built model from a file: find the pairs, see that nothing is left over, then assign, all or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+
+from anyrig.errors import AnyrigError
+from anyrig.exchange.h5_layers import pairs_of
+from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
+from anyrig.exchange.object_paths import pairs_by_objects
+from anyrig.exchange.optimizer_state import optimizer_pairs
+from anyrig.formats.contents import Contents, FileTensor
+from anyrig.mapping.apply import array_of
+from anyrig.mapping.propose import propose
+from anyrig.mapping.result import Mapping, Pair, Stored
+from anyrig.mapping.sides import stored_side
+from anyrig.mapping.slots import is_training_state
+from anyrig.state.optimizers import optimizers
+from anyrig.state.report import LoadReport
+from anyrig.state.tree import walk_layers
+from anyrig.state.values import assign
+from anyrig.state.walk import NamedVariable, model_variables, optimizer_variables
+from anyrig.state.wanted import Wanted
+from anyrig.state.wanting import wanted_by
+
+_SHOWN = 10
+_TREES = ("keras", "keras-2", "keras-weights")
+_H5 = ("keras-h5", "keras-h5-weights")
+
+
+def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, str]) -> LoadReport:
+    """Fill the model that was made from the configuration in the same file; `renamed` are layers, old name to new.
+
+    Raises ANY-OPEN-042 if any array or variable is left. Of an optimizer what cannot be kept is told in the report.
+    """
+    began = time.perf_counter()
+    if contents.format in _TREES:
+        restored, ignored = fill_from_tree(model, contents)
+        return _report(contents, restored, ignored, {}, began)
+    wanted = wanted_by(model)
+    weights = [want for want in wanted if want.role == "weight"]
+    if contents.format in _H5:
+        pairs, wrong = pairs_of(model, contents, _facts(model, weights), renamed)
+        if not wrong:
+            wrong = [f"  wanted  {w.name}" for w in weights if w.name not in {pair.wanted.name for pair in pairs}]
+    else:
+        mapping = propose(contents.tensors, weights, ordered=True)
+        pairs, wrong = list(mapping.pairs), what_is_open(mapping, training=False)
+    if wrong:
+        raise does_not_fit(contents, wrong)
+    slots = [want for want in wanted if want.role == "optimizer"]
+    return _assigned(model, contents, pairs, optimizer_pairs(contents, slots, pairs), slots, began)
+
+
+def fill_by_names(model: keras.Model, contents: Contents, rules: Any = None) -> LoadReport:
+    """Fill the weights of a model of the user's own; the optimizer stays as it is.
+
+    Raises ANY-OPEN-043 if not every weight of both sides has its counterpart beyond doubt.
+    """
+    began = time.perf_counter()
+    wanted = wanted_by(model, weights_only=True)
+    tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
+    if contents.format == "tensorflow-checkpoint" and rules is None:
+        same = pairs_by_objects(model, tensors, _facts(model, wanted))
+        if same and not what_is_open(Mapping(unused=_unpaired(tensors, same)), training=False):
+            return _assigned(model, contents, same, [], [], began)
+    mapping = (
+        propose(tensors, wanted, ordered=contents.format in _H5) if rules is None else rules.apply(tensors, wanted)
+    )
+    if wrong := what_is_open(mapping, training=False):
+        lines = [*wrong[:_SHOWN], *([f"  ... and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else [])]
+        head = f"the weights of {contents.path} do not all find a place in {model.name!r}; nothing was changed"
+        raise AnyrigError(
+            "ANY-OPEN-043",
+            "\n".join([head, *lines]),
+            hint=f"see why, and a rule that mends it: anyrig explain {contents.path} FILE.py:FUNCTION",
+        )
+    return _assigned(model, contents, mapping.pairs, [], [], began)
+
+
+def _facts(model: keras.Model, wanted: Iterable[Wanted]) -> dict[int, Wanted]:
+    """Return what is known of each variable, by its `id`."""
+    by_name = {want.name: want for want in wanted}
+    return {id(item.variable): by_name[item.name] for item in model_variables(model) if item.name in by_name}
+
+
+def _unpaired(tensors: Iterable[FileTensor], pairs: Iterable[Pair]) -> tuple[Stored, ...]:
+    used = {tensor.name for pair in pairs for tensor in pair.stored.tensors}
+    return tuple(stored_side(tensor for tensor in tensors if tensor.name not in used))
+
+
+def what_is_open(mapping: Mapping, *, training: bool) -> list[str]:
+    """Return a line for everything in a mapping that is not decided; of training's tensors only if asked."""
+    lines = [f"  {item.stored.name} -> {item.wanted.name}: {item.why}" for item in mapping.misfits]
+    for each in mapping.ambiguous:
+        names = ", ".join(item.name for item in each.stored[:4])
+        lines.append(f"  {', '.join(want.name for want in each.wanted[:4])}: any of {names}: {each.why}")
+    lines += [f"  wanted  {want.name} {list(want.shape)}" for want in mapping.missing]
+    unused = [item for item in mapping.unused if training or item.tensors[0].role == "weight"]
+    return lines + [
+        f"  stored  {item.name} {list(item.shape)}" for item in unused if training or not _is_training(item)
+    ]
+
+
+def _is_training(item: Stored) -> bool:
+    return is_training_state(item, {item.name, item.name.rpartition("/")[0]})
+
+
+def _assigned(
+    model: keras.Model,
+    contents: Contents,
+    weights: Sequence[Pair],
+    slots: Sequence[Pair],
+    wanted_slots: Iterable[Wanted],
+    began: float,
+) -> LoadReport:
+    arrays = {pair.wanted.name: array_of(pair) for pair in (*weights, *slots)}
+    variables = {item.name: item.variable for item in _variables(model)}
+    for name, array in arrays.items():
+        assign(variables[name], array)
+    used = {tensor.name for pair in (*weights, *slots) for tensor in pair.stored.tensors}
+    restored = {pair.wanted.name: pair.stored.tensors[0].file for pair in (*weights, *slots)}
+    ignored = {t.name: "not part of the model's weights" for t in contents.tensors if t.name not in used}
+    started = {want.name: "the file does not say it" for want in wanted_slots if want.name not in restored}
+    cast = {pair.wanted.name: (pair.stored.dtype, pair.wanted.dtype) for pair in (*weights, *slots) if pair.cast}
+    return _report(contents, restored, ignored, started, began, cast, sum(a.nbytes for a in arrays.values()))
+
+
+def _variables(model: keras.Model) -> list[NamedVariable]:
+    layers = walk_layers(model)
+    named = model_variables(model, layers)
+    slots = [v for key, each in optimizers(model, layers).items() for v in optimizer_variables(each, named, key)]
+    return [*named, *slots]
+
+
+def _report(
+    contents: Contents,
+    restored: dict[str, str],
+    ignored: dict[str, str],
+    started: dict[str, str],
+    began: float,
+    cast: dict[str, tuple[str, str]] | None = None,
+    nbytes: int | None = None,
+) -> LoadReport:
+    sizes = {tensor.name: tensor.nbytes for tensor in contents.tensors}
+    return LoadReport(
+        restored=restored,
+        ignored=ignored,
+        started=started,
+        cast=cast or {},
+        bytes=sum(sizes.get(name, 0) for name in restored) if nbytes is None else nbytes,
+        seconds=time.perf_counter() - began,
+        source=str(contents.path),
+        verified="read",
+        notes=contents.notes,
+    )

@@ -1,0 +1,137 @@
+"""Which tensor of a Keras 1 or 2 HDF5 file fills which variable of the model that the same file describes.
+
+The file lists layers by name and the weights of each in Keras's order. Layers are found by their names; inside a layer
+the weights go by name where names tell (models inside models), else in the file's order, and each must have the shape
+of its variable, in a layout that is known, and no name that contradicts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from anyrig.formats.contents import Contents
+from anyrig.mapping.canonical import in_common_words
+from anyrig.mapping.fit import cudnn_steps, fitted
+from anyrig.mapping.result import Pair, Stored
+from anyrig.mapping.sides import stored_side
+from anyrig.state.wanted import Wanted
+
+_TOP_LEVEL = "top_level_model_weights"
+_RULE, _WHY = "same file", "the file describes this layer, and lists its weights in this order"
+_KNOWN_LEAVES = {
+    *("kernel", "bias", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel", "moving_mean", "moving_variance"),
+}
+_KERAS_1 = {"W": "kernel", "U": "recurrent_kernel", "b": "bias", "gamma": "kernel", "beta": "bias"}
+
+Wanteds = Mapping[int, Wanted]
+
+
+def pairs_of(
+    model: keras.Model, contents: Contents, wanted: Wanteds, renamed: Mapping[str, str]
+) -> tuple[list[Pair], list[str]]:
+    """Return the pairs, and a line for everything that does not fit.
+
+    `wanted` has the facts of each variable by `id`; `renamed` the model's names of layers by those of the file.
+    """
+    stored = stored_side(tensor for tensor in contents.tensors if tensor.role == "weight")
+    old_names = {new: old for old, new in renamed.items()}
+    groups, left = _by_layer(stored, [layer.name for layer in model.layers], old_names)
+    pairs: list[Pair] = []
+    wrong = [f"  stored  {item.name} {list(item.shape)}: the model has no such layer" for item in left]
+    for layer in model.layers:
+        found, problems = _layer_pairs(layer, groups.get(layer.name, []), wanted)
+        pairs += found
+        wrong += problems
+    top = [v for v in model._trainable_variables + model._non_trainable_variables if id(v) in wanted]
+    found, problems = _in_order(model.name, groups.get(_TOP_LEVEL, []), [wanted[id(v)] for v in top])
+    return pairs + found, wrong + problems
+
+
+def _by_layer(
+    stored: Sequence[Stored], names: Sequence[str], old_names: Mapping[str, str]
+) -> tuple[dict[str, list[Stored]], list[Stored]]:
+    """Group tensors by the longest name of a layer that their names begin with."""
+    groups: dict[str, list[Stored]] = {}
+    left = []
+    by_length = sorted([*names, _TOP_LEVEL], key=lambda name: -len(old_names.get(name, name)))
+    for item in stored:
+        holder = next((name for name in by_length if item.name.startswith(f"{old_names.get(name, name)}/")), None)
+        if holder is None:
+            left.append(item)
+        else:
+            groups.setdefault(holder, []).append(item)
+    return groups, left
+
+
+def _layer_pairs(layer: Any, stored: list[Stored], wanted: Wanteds) -> tuple[list[Pair], list[str]]:
+    variables = [v for v in layer.trainable_weights + layer.non_trainable_weights if id(v) in wanted]
+    wants = [wanted[id(variable)] for variable in variables]
+    if len(stored) != len(wants):
+        return [], list(_differences(layer.name, stored, wants))
+    by_name = _inner_names(layer, stored, wanted)
+    return _in_order(layer.name, stored, wants) if by_name is None else _fitted(layer.name, by_name)
+
+
+def _inner_names(layer: Any, stored: Sequence[Stored], wanted: Wanteds) -> list[tuple[Stored, Wanted]] | None:
+    """Pair by the names of inner layers, if every tensor names one of its own and they are all different."""
+    inner: dict[tuple[str, str], list[Wanted]] = {}
+    for below in layer._flatten_layers(include_self=False):
+        for variable in below._trainable_variables + below._non_trainable_variables:
+            if id(variable) in wanted:
+                inner.setdefault((below.name, _leaf(variable.name)), []).append(wanted[id(variable)])
+    if not inner or any(len(many) > 1 for many in inner.values()):
+        return None
+    found = []
+    for item in stored:
+        parts = item.name.split("/")
+        many = {id(w): w for part in parts[:-1] for w in inner.get((part, _leaf(parts[-1])), [])}
+        if len(many) != 1:
+            return None
+        found.append((item, next(iter(many.values()))))
+    return found if len({id(want) for _, want in found}) == len(found) else None
+
+
+def _in_order(name: str, stored: Sequence[Stored], wants: Sequence[Wanted]) -> tuple[list[Pair], list[str]]:
+    if len(stored) != len(wants):
+        return [], list(_differences(name, stored, wants))
+    contradicting = [
+        (item, want)
+        for item, want in zip(stored, wants, strict=True)
+        if {_leaf(item.name), _leaf(want.leaf)} <= _KNOWN_LEAVES and _leaf(item.name) != _leaf(want.leaf)
+    ]
+    if contradicting:
+        return [], [f"  stored  {item.name}, in the place of {want.name}" for item, want in contradicting]
+    return _fitted(name, list(zip(stored, wants, strict=True)))
+
+
+def _fitted(name: str, pairs: Sequence[tuple[Stored, Wanted]]) -> tuple[list[Pair], list[str]]:
+    leaves = {(want.leaf,): (item, want) for item, want in pairs}
+    cudnn = cudnn_steps({k: item for k, (item, _) in leaves.items()}, {k: want for k, (_, want) in leaves.items()})
+    found, wrong = [], []
+    for item, want in pairs:
+        if cudnn is not None:
+            found.append(Pair(item, want, _RULE, _WHY, 1.0, cudnn[want.leaf,]))
+            continue
+        ways = ((),) if item.shape == want.shape else fitted(item, want).ways
+        if len(ways) == 1:
+            found.append(Pair(item, want, _RULE, _WHY, 1.0, ways[0]))
+        else:
+            wrong.append(f"  {name}: stored {item.name} {list(item.shape)}, wanted {want.name} {list(want.shape)}")
+    return found, wrong
+
+
+def _differences(name: str, stored: Sequence[Stored], wants: Sequence[Wanted]) -> Iterator[str]:
+    yield f"  {name}: {len(stored)} arrays are stored, {len(wants)} are wanted"
+    yield from (f"    stored  {item.name} {list(item.shape)}" for item in stored)
+    yield from (f"    wanted  {want.name} {list(want.shape)}" for want in wants)
+
+
+def _leaf(name: str) -> str:
+    """Return what a variable is called in its layer, in one word for all versions: `kernel` for `dense_1_W`."""
+    last = re.sub(r"(:\d+|_\d+)$", "", name.rpartition("/")[2])
+    short = re.fullmatch(r".+_(W|U|b|gamma|beta)", last)
+    return _KERAS_1[short[1]] if short else in_common_words((last,))[0]

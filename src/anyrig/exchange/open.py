@@ -1,0 +1,151 @@
+"""`anyrig.open_model`: whatever people were sent, as a Keras model where it can be one.
+
+A file that describes its layers becomes that model, translated where older Keras wrote it. A file of weights fills a
+model that the user builds. A SavedModel predicts. Nothing of the sender's code is run below the level of trust that it
+needs, and no array is left out in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from anyrig.checkpoints import load
+from anyrig.errors import UsageError
+from anyrig.exchange.build import Built, built_model
+from anyrig.exchange.fill import fill_by_names, fill_described
+from anyrig.exchange.targets import COMPILED, EXTRA
+from anyrig.exchange.trust import Trust, allows
+from anyrig.formats.checkpoint import contents_of
+from anyrig.formats.contents import Contents
+from anyrig.formats.sniff import read_any, recognized
+from anyrig.locations import find_checkpoint, resolve
+from anyrig.state.report import LoadReport
+from anyrig.store.read import open_checkpoint
+from anyrig.store.remote.url import is_url
+
+_OURS = ("run", "checkpoints", "checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """What `open_model` returns, and how it came about: `report` lists every tensor, `notes` what was translated."""
+
+    model: Any
+    report: LoadReport
+    contents: Contents
+    notes: tuple[str, ...] = ()
+
+
+def open_model(
+    path: str | os.PathLike[str],
+    *,
+    trust: Trust = "known",
+    into: keras.Model | Callable[[], keras.Model] | None = None,
+    rules: Any = None,
+    custom_objects: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return what is at `path` as a Keras model with its weights, and its optimizer where the file has one.
+
+    `path`: a run, a checkpoint, a `.keras`, `.h5` or `.weights.h5` file of any Keras, a SavedModel, a TensorFlow
+    checkpoint, safetensors, `.npz`. The content decides. `trust` bounds what may be run: `arrays` nothing, `known`
+    Keras's own classes, `code` what the file names, `program` a SavedModel's graph or stored byte code. `into` is a
+    built model, or a function that builds one, whose weights are then filled by name (`rules` as `anyrig explain`
+    writes them). `custom_objects` are classes and functions of the caller by the names that the file uses.
+
+    A SavedModel of others becomes an object that only predicts (`trust="program"`). Raises ANY-OPEN-001 to -007
+    (trust), -040 (weights alone), -042 and -043 (something does not fit), and what `read_any` and `built_model` raise.
+    """
+    return open_with_report(path, trust=trust, into=into, rules=rules, custom_objects=custom_objects).model
+
+
+def open_with_report(
+    path: str | os.PathLike[str],
+    *,
+    trust: Trust = "known",
+    into: keras.Model | Callable[[], keras.Model] | None = None,
+    rules: Any = None,
+    custom_objects: Mapping[str, Any] | None = None,
+) -> OpenedModel:
+    """Do what `open_model` does, and tell how."""
+    allows(trust, "arrays")  # a word that is no level is refused whatever the file is
+    contents, compiled = _contents(path)
+    if into is not None:
+        model = into if isinstance(into, keras.Model) else into()
+        return OpenedModel(model, _filled(model, contents, rules), contents)
+    if contents.format == "savedmodel" and contents.config is None:
+        from anyrig.exchange.saved_model import predictor
+
+        return OpenedModel(predictor(contents, trust), LoadReport(restored={}, source=str(contents.path)), contents)
+    if contents.config is None:
+        raise _weights_alone(contents)
+    built = built_model(contents, trust=trust, custom_objects=custom_objects)
+    if contents.format == "checkpoint":
+        return _from_checkpoint(built, contents, compiled, custom_objects)
+    report = fill_described(built.model, contents, dict(built.renamed))
+    notes = (*built.notes, *_lost_optimizer(report))
+    for note in notes[len(built.notes) :]:
+        warnings.warn(note, stacklevel=3)
+    return OpenedModel(built.model, report, contents, notes)
+
+
+def _contents(path: str | os.PathLike[str]) -> tuple[Contents, Mapping[str, Any] | None]:
+    """Return what is at `path`, and the settings of training that a SavedModel of ours keeps beside its checkpoint."""
+    here = Path(path).expanduser()
+    if is_url(path):
+        return contents_of(open_checkpoint(find_checkpoint(path))), None
+    if not os.path.lexists(here) and (found := recognized(here)) is not None:
+        return read_any(found[1]), None
+    location = resolve(path)
+    if location.kind in _OURS:
+        return contents_of(open_checkpoint(find_checkpoint(path))), None
+    if (location.path / EXTRA).is_dir():
+        settings = location.path / COMPILED
+        compiled = json.loads(settings.read_bytes()) if settings.is_file() else None
+        return contents_of(open_checkpoint(location.path / EXTRA)), compiled
+    return read_any(location.path), None
+
+
+def _filled(model: keras.Model, contents: Contents, rules: Any) -> LoadReport:
+    if contents.format == "checkpoint" and rules is None:
+        return load(contents.path, into=model, weights_only=True)
+    return fill_by_names(model, contents, rules)
+
+
+def _from_checkpoint(
+    built: Built, contents: Contents, compiled: Mapping[str, Any] | None, custom_objects: Mapping[str, Any] | None
+) -> OpenedModel:
+    model = built.model
+    if not all(layer.built for layer in model._flatten_layers()):
+        raise UsageError(
+            "ANY-OPEN-041",
+            f"{model.name!r} of {contents.path} has no weights before it is called on data, and nothing says on which",
+            hint="build it yourself and fill it: into= or --into FILE.py:FUNCTION",
+        )
+    if compiled is not None:
+        with keras.saving.custom_object_scope(dict(custom_objects or {})):
+            model.compile_from_config(dict(compiled))
+    report = load(contents.path, into=model, weights_only=not model.compiled, metrics=False)
+    return OpenedModel(model, report, contents, built.notes)
+
+
+def _lost_optimizer(report: LoadReport) -> tuple[str, ...]:
+    slots = [name for name in report.started if not name.endswith("/learning_rate")]
+    if not slots:
+        return ()
+    return (f"the optimizer begins anew: the file does not say {slots[0]} and {len(slots) - 1} more of its variables",)
+
+
+def _weights_alone(contents: Contents) -> UsageError:
+    return UsageError(
+        "ANY-OPEN-040",
+        f"{contents.path} is {contents.words}: it holds {len(contents.tensors)} tensors and no description of a model",
+        hint="give a function that builds the model: --into FILE.py:FUNCTION, in Python open_model(path, into=build)",
+    )

@@ -1,0 +1,177 @@
+"""`anyrig.open_model` and `anyrig.convert` on files of Keras 3: every format there and back, with the optimizer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import pytest
+
+import anyrig
+from anyrig.errors import AnyrigError, UsageError
+from anyrig.exchange.open import open_with_report
+from anyrig.exchange.proof import largest_difference
+from anyrig.exchange.sample import sample_for
+
+layers = keras.layers
+
+
+def functional() -> keras.Model:
+    numbers, words = keras.Input((5,), name="numbers"), keras.Input((None,), name="words", dtype="int32")
+    read = layers.GlobalAveragePooling1D()(layers.Embedding(11, 3)(words))
+    joined = layers.Concatenate()([layers.Dense(4)(numbers), read])
+    outputs = {"one": layers.Dense(1, name="one")(joined), "many": layers.Dense(3, name="many")(joined)}
+    model = keras.Model({"numbers": numbers, "words": words}, outputs)
+    model.compile("adam", loss={"one": "mse", "many": "mse"})
+    return model
+
+
+def sequential() -> keras.Model:
+    stack = [layers.Conv2D(4, 3), layers.BatchNormalization(), layers.GlobalAveragePooling2D(), layers.Dense(2)]
+    model = keras.Sequential([keras.Input((8, 8, 3)), *stack])
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
+    return model
+
+
+def nested() -> keras.Model:
+    inner = keras.Sequential([keras.Input((6,)), layers.Dense(6), layers.BatchNormalization(), layers.Dense(6)])
+    inner.layers[0].trainable = False
+    steps = keras.Input((5, 6))
+    x = layers.TimeDistributed(inner)(layers.Bidirectional(layers.LSTM(3, return_sequences=True))(steps))
+    model = keras.Model(steps, layers.Dense(2)(layers.Dropout(0.3)(layers.GRU(4)(x))))
+    model.compile("rmsprop", "mse")
+    return model
+
+
+BUILDERS: dict[str, Callable[[], keras.Model]] = {
+    "functional": functional,
+    "sequential": sequential,
+    "nested": nested,
+}
+
+
+def trained(build: Callable[[], keras.Model]) -> tuple[keras.Model, Any]:
+    model = build()
+    x, _ = sample_for(model)
+    y = keras.tree.map_structure(np.zeros_like, model.predict(x, verbose=0))
+    model.fit(x, y, epochs=2, verbose=0)
+    return model, x
+
+
+@pytest.fixture(scope="module", params=BUILDERS)
+def case(request: pytest.FixtureRequest) -> tuple[Callable[[], keras.Model], keras.Model, Any]:
+    build = BUILDERS[request.param]
+    return (build, *trained(build))
+
+
+def data_of(variables: Any) -> list[bytes]:
+    return [variable.numpy().tobytes() for variable in variables]
+
+
+def same_outputs(model: Any, other: Any, x: Any) -> bool:
+    found = [keras.tree.flatten(each.predict(x, verbose=0)) for each in (model, other)]
+    return largest_difference(*found) == 0
+
+
+def test_whole_models_come_back_with_their_optimizer(case: Any, tmp_path: Path) -> None:
+    _, model, x = case
+    for suffix in (".keras", ".h5", ""):
+        anyrig.save_model(model, tmp_path / f"model{suffix}")
+        opened = open_with_report(tmp_path / f"model{suffix}")
+        assert same_outputs(model, opened.model, x), suffix
+        assert data_of(opened.model.weights) == data_of(model.weights)
+        assert data_of(opened.model.optimizer.variables) == data_of(model.optimizer.variables), suffix
+        assert opened.notes == ()
+    anyrig.save(tmp_path / "checkpoint", model)
+    assert same_outputs(model, anyrig.open_model(tmp_path / "checkpoint"), x)
+
+
+def test_weights_alone_fill_what_the_user_builds(case: Any, tmp_path: Path) -> None:
+    build, model, x = case
+    for suffix in (".weights.h5", ".safetensors", ".ckpt"):
+        anyrig.save_model(model, tmp_path / f"weights{suffix}")
+        with pytest.raises(UsageError, match="no description of a model") as alone:
+            anyrig.open_model(tmp_path / f"weights{suffix}")
+        assert alone.value.code == "ANY-OPEN-040"
+        opened = open_with_report(tmp_path / f"weights{suffix}", into=build)
+        assert same_outputs(model, opened.model, x), suffix
+        assert {name for name in opened.report.restored if name.startswith("model/")}
+
+
+def test_every_format_into_every_other(case: Any, tmp_path: Path) -> None:
+    build, model, x = case
+    anyrig.save_model(model, tmp_path / "from.keras")
+    source = tmp_path / "from.keras"
+    for suffix in (".h5", ".safetensors", "", ".weights.h5", ".keras"):
+        into = build if source.name.endswith((".safetensors", ".weights.h5")) else None
+        done = anyrig.convert(source, tmp_path / f"to{suffix}", into=into, sample=x, lossy=True)
+        assert done.difference == 0 or suffix == ""
+        assert done.difference is not None
+        assert done.difference <= done.tolerance
+        source = done.saved.path
+    assert same_outputs(model, anyrig.open_model(source), x)
+
+
+def test_convert_refuses_what_does_not_predict_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = trained(sequential)
+    anyrig.save_model(model, tmp_path / "model.keras")
+    (tmp_path / "model.h5").write_bytes(b"the former file")
+
+    def other(*_: Any, **__: Any) -> keras.Model:
+        return trained(sequential)[0]
+
+    monkeypatch.setattr(keras.saving, "load_model", other)
+    with pytest.raises(AnyrigError, match="does not predict the same") as refused:
+        anyrig.convert(tmp_path / "model.keras", tmp_path / "model.h5")
+    assert refused.value.code == "ANY-CONVERT-006"
+    assert (tmp_path / "model.h5").read_bytes() == b"the former file"
+
+
+def test_nothing_is_left_out_in_silence(tmp_path: Path) -> None:
+    """A layer more or less, or a head of another size, is an error that names it, and nothing is changed."""
+    model, _ = trained(sequential)
+    anyrig.save_model(model, tmp_path / "w.safetensors")
+    other = keras.Sequential([*sequential().layers[:-1], layers.Dense(3)])
+    other.build((None, 8, 8, 3))
+    before = data_of(other.variables)
+    with pytest.raises(AnyrigError, match=r"the layer makes 2 outputs and 3 are wanted") as refused:
+        anyrig.open_model(tmp_path / "w.safetensors", into=other)
+    assert refused.value.code == "ANY-OPEN-043"
+    assert data_of(other.variables) == before
+
+
+def test_U01_layers_made_in_another_order_are_not_swapped(tmp_path: Path) -> None:
+    def two(first: str, second: str) -> keras.Model:
+        x = keras.Input((3,), name="x")
+        made = {name: layers.Dense(3, name=name) for name in (first, second)}
+        return keras.Model(x, [made["alpha"](x), made["beta"](x)])
+
+    model = two("alpha", "beta")
+    x = np.ones((2, 3), "float32")
+    for suffix in (".weights.h5", ".safetensors"):
+        anyrig.save_model(model, tmp_path / f"w{suffix}")
+        opened = anyrig.open_model(tmp_path / f"w{suffix}", into=lambda: two("beta", "alpha"))
+        assert same_outputs(model, opened, x)
+
+
+def test_a_saved_model_of_others_predicts_with_consent_only(tmp_path: Path) -> None:
+    model, x = trained(functional)
+    model.export(tmp_path / "served", verbose=False)
+    with pytest.raises(UsageError, match="program") as refused:
+        anyrig.open_model(tmp_path / "served")
+    assert refused.value.code == "ANY-OPEN-003"
+    opened = anyrig.open_model(tmp_path / "served", trust="program")
+    assert "numbers: F32" in repr(opened)
+    found = opened.predict(x)
+    expected = model.predict(x, verbose=0)
+    assert largest_difference(*([each[key] for key in ("one", "many")] for each in (found, expected))) <= 1e-6
+    with pytest.raises(UsageError, match="takes"):
+        opened.predict(x["numbers"])
+    with pytest.raises(UsageError, match="no signature"):
+        opened.predict(x, signature="train")
