@@ -9,7 +9,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 # Two processes, each with whole files: importing TensorFlow and tracing use one core.
 IN_PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo test test-full tables reliability bench-train bench-store lint help
+.PHONY: demo test test-full tables reliability bench-train bench-store bench-inspect lint help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -37,6 +37,10 @@ bench-train: $(READY)  ## rows per second against Keras's fit, side by side; som
 bench-store: $(READY)  ## saving and loading against Keras, TensorFlow, PyTorch, Orbax and the disk; many minutes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
 	@$(BIN)/python bench/store.py
+	@$(BIN)/python bench/page.py
+
+bench-inspect: $(READY)  ## listing a checkpoint of 2 GiB against TensorFlow; two minutes
+	@$(BIN)/python bench/listing.py
 	@$(BIN)/python bench/page.py
 
 lint: $(READY)  ## check style, types and the direction of imports

@@ -30,6 +30,11 @@ It was {made_on} `pause` is how long training waits for a save; `save` ends when
 what does not flush itself. Loads come from the page cache; *load and predict* and *load and train* end with the first
 batch after the load, so that pages that are read late count."""
 
+LISTING = """## Listing a checkpoint of TensorFlow
+
+`anyrig inspect` of a `tf.train.Checkpoint` of {gib:.1f} GiB, against a process that calls `tf.train.list_variables`:
+both from start to end. It was {made_on} (`make bench-inspect`)"""
+
 
 def page(train: Mapping[str, Any], store: Mapping[str, Any]) -> str:
     """Return the text of the page."""
@@ -44,6 +49,9 @@ def page(train: Mapping[str, Any], store: Mapping[str, Any]) -> str:
         parts += [f"### {run['gib']:g} GiB, {run['on']}", seconds(run["seconds"]), goals(run["ratios"])]
     if "others" in store:
         parts += ["### Beside training, and looking", goals(store["others"])]
+    if (listing := MEASURED / "inspect.json").exists():
+        found = json.loads(listing.read_text(encoding="utf-8"))
+        parts += [LISTING.format(gib=found["bytes"] / 2**30, made_on=made_on(found)), goals(found["ratios"])]
     return "\n\n".join(parts) + "\n"
 
 
