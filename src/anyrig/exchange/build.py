@@ -27,6 +27,7 @@ _MODULES = (
     *("keras.layers", "keras.models", "keras.src.models.functional", "keras.optimizers", "keras.losses"),
     *("keras.metrics", "keras.initializers", "keras.regularizers", "keras.constraints"),
 )
+_OPERATIONS = tuple(f"keras.src.ops.{part}" for part in ("numpy", "nn", "core", "math", "image", "linalg"))
 _FILL = "build the model yourself and fill it: into=, --into FILE.py:FUNCTION"
 
 
@@ -109,9 +110,15 @@ def _with_modules(value: Any, custom: Mapping[str, Any]) -> Any:
     found = {key: _with_modules(item, custom) for key, item in value.items()}
     name = found.get("class_name")
     if isinstance(name, str) and "config" in found and "module" not in found and name not in custom:
-        place = next((place for place in _MODULES if f"{place}.{name}" in known_classes()), None)
+        places = (*_OPERATIONS, *_MODULES) if _is_operation(found) else _MODULES
+        place = next((place for place in places if f"{place}.{name}" in known_classes()), None)
         found |= {"module": place, "registered_name": None} if place else {}
     return found
+
+
+def _is_operation(found: Mapping[str, Any]) -> bool:
+    """Tell whether a call in a graph is of an operation, which has names that layers have too (`Multiply`)."""
+    return "inbound_nodes" in found and isinstance(found["config"], dict) and "trainable" not in found["config"]
 
 
 def _without_compilation(value: Any) -> Any:

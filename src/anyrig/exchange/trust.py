@@ -152,8 +152,9 @@ class _Walk:
             yield Finding("program", _PROGRAM_WORDS.get(name, f"a {name}"), _joined(where))
         elif name == "function":
             yield from self._function(value.get("config"), module, registered, where)
-        elif name == "Lambda" and "Lambda" not in self.custom:
-            yield from self._lambda(value.get("config"), where)
+        elif name == "Lambda":
+            if not {"Lambda", where[-1]} & set(self.custom):
+                yield from self._lambda(value.get("config"), where)
         elif not self._is_custom(name, registered) and not self._is_known(name, module, registered):
             yield Finding("code", f"the class {_full(module, name, registered)}", _joined(where))
 
@@ -174,13 +175,14 @@ class _Walk:
         """Code in bytes cannot be shown; a name can."""
         config = config if isinstance(config, Mapping) else {}
         parts = [config.get(key) for key in ("function", "output_shape", "mask")]
-        named = [part for part in parts if isinstance(part, str)]
         kinds = {config.get(f"{key}_type") for key in ("function", "output_shape", "mask")}
         stored = "lambda" in kinds or isinstance(parts[0], list | None) or any(_is_bytes(part) for part in parts)
+        names = [str(part["config"] if isinstance(part, Mapping) else part) for part in parts if _is_named(part)]
+        repair = f" (custom_objects={{{where[-1]!r}: FUNCTION}} replaces it)"
         if stored:
-            yield Finding("program", "a Lambda with Python code in bytes", _joined(where))
-        else:
-            yield Finding("code", f"a Lambda that calls {named[0] if named else 'a function'}", _joined(where))
+            yield Finding("program", f"a Lambda with Python code in bytes{repair}", _joined(where))
+        elif not names or not set(names) <= set(self.custom):
+            yield Finding("code", f"a Lambda that calls {' and '.join(names)}{repair}", _joined(where))
 
     def _is_custom(self, name: str, registered: str | None) -> bool:
         return name in self.custom or (registered is not None and registered in self.custom)
@@ -219,6 +221,10 @@ _PROGRAM_WORDS = {
     "TFSMLayer": "a TFSMLayer, which runs another SavedModel",
     "TorchModuleWrapper": "a TorchModuleWrapper, which is a pickle",
 }
+
+
+def _is_named(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, Mapping) and part.get("class_name") == "function")
 
 
 def _is_bytes(part: Any) -> bool:

@@ -26,6 +26,7 @@ from anyrig.exchange.legacy.translate import Translation, no_equal, policy
 from anyrig.exchange.trust import Trust, check
 
 Config = Mapping[str, Any]
+_FUNCTIONS = ("activation", "initializer", "regularizer", "constraint")
 _MODELS = ("Sequential", "Functional", "Model", "ModelV2", "Network", "Container")
 
 
@@ -63,6 +64,8 @@ class Builder:
         if custom is not None:
             return self._custom(custom, config, where)
         if name in _MODELS and (name == "Sequential" or "layers" in config):
+            if isinstance(config, list):
+                config = {"name": stored.get("name"), "layers": config}
             return self.model({"class_name": name, "config": config}, where)
         if name in ("TFOpLambda", "SlicingOpLambda"):
             return self._operation(config, where)
@@ -71,7 +74,7 @@ class Builder:
         if name == "Merge":
             return merged(config, where)
         if name == "Lambda":
-            raise no_equal(where, "the class Lambda, whose code is of another Python and another Keras")
+            return self._lambda(config, where)
         if name == "TimeDistributedDense":
             inner = {**config, "name": f"{config.get('name', name)}_inner"}
             name, config = "TimeDistributed", {**config, "layer": {"class_name": "Dense", "config": inner}}
@@ -88,10 +91,18 @@ class Builder:
             translated["batch_shape"] = shape
         check(translated, self.trust, {**self.custom, **OWN}, self.path, exact=True)
         made = {key: self._inner(value, where) for key, value in inner.items()}
-        translated = {key: _own(value) for key, value in translated.items() if value is not None or key != "dtype"}
+        translated = {
+            key: self._function(key, value) for key, value in translated.items() if value is not None or key != "dtype"
+        }
         translated = self._with_name(translated)
         kind = known_classes()[f"keras.layers.{now}"]
         return self._made(kind, {**made, **translated}, where)
+
+    def _function(self, key: str, value: Any) -> Any:
+        """Return the function that a name means where it is ours or the caller's."""
+        if isinstance(value, str) and key.endswith(_FUNCTIONS):
+            return OWN.get(value, self.custom.get(value, value))
+        return value
 
     def _inner(self, value: Any, where: str) -> Any:
         return [self.layer(item, where) for item in value] if isinstance(value, list) else self.layer(value, where)
@@ -115,6 +126,20 @@ class Builder:
                 return kind.from_config(values) if hasattr(kind, "from_config") else kind(**values)
         except Exception as error:
             raise self._broken(where, f"{key} cannot be made of its configuration: {_first_line(error)}") from error
+
+    def _lambda(self, config: Config, where: str) -> keras.Layer:
+        """Return a Lambda of a function that the caller handed over, by the layer's name or by the function's."""
+        named = config.get("function")
+        function = self.custom.get(config["name"], self.custom.get(named) if isinstance(named, str) else None)
+        if function is None:
+            repair = f"hand over the function: custom_objects={{{config['name']!r}: FUNCTION}}"
+            raise no_equal(where, f"a Lambda, whose code is of another Python and another Keras; {repair}")
+        arguments = config.get("arguments") or {}
+        return self._made(
+            keras.layers.Lambda,
+            self._with_name({"function": function, "arguments": arguments, "name": config["name"]}),
+            where,
+        )
 
     def _with_name(self, config: dict[str, Any]) -> dict[str, Any]:
         name = config.get("name")
@@ -141,8 +166,8 @@ class Builder:
         return lambda x: operation(attributes, *with_constants(x if isinstance(x, list) else [x], constants))
 
     def _sequential(self, config: Any, where: str) -> keras.Model:
-        stored = config if isinstance(config, list) else config["layers"]
-        name = None if isinstance(config, list) else config.get("name")
+        config = {"layers": config} if isinstance(config, list) else config
+        stored, name = config["layers"], config.get("name")
         if stored and stored[0]["class_name"] == "Merge":
             return self._merged_branches(stored, name, where)
         model = keras.Sequential(**self._with_name({"name": name}))
@@ -154,18 +179,17 @@ class Builder:
                 model.add(layer)
             except Exception as error:
                 raise self._broken(self._inside(where, item, ""), _first_line(error)) from error
-        shape = None if isinstance(config, list) else config.get("build_input_shape")
-        if not model.built and shape:
-            model.build(shape)
+        if not model.built and config.get("build_input_shape"):
+            model.build(config["build_input_shape"])
         return model
 
     def _merged_branches(self, stored: Sequence[Config], name: str | None, where: str) -> keras.Model:
         """Return a model of Keras 1 that begins with several models side by side."""
         branches = [self.model(item, where) for item in stored[0]["config"].get("layers") or []]
-        outputs = merged(stored[0]["config"], where)([branch.output for branch in branches])
+        outputs = merged(stored[0]["config"], where)([branch.outputs[0] for branch in branches])
         for item in stored[1:]:
             outputs = self.layer(item, where)(outputs)
-        return keras.Model([branch.input for branch in branches], outputs, name=name)
+        return keras.Model([branch.inputs[0] for branch in branches], outputs, name=name)
 
     def _functional(self, config: Config, where: str) -> keras.Model:
         stored = {str(item.get("name") or item["config"]["name"]): item for item in config["layers"]}
@@ -286,10 +310,6 @@ def _given_inputs(first: Config) -> Any:
     return keras.Input(
         batch_shape=tuple(shape), dtype=kind.removeprefix("mixed_") if "mixed" not in kind else "float32"
     )
-
-
-def _own(value: Any) -> Any:
-    return OWN.get(value, value) if isinstance(value, str) else value
 
 
 def _alone(value: Any) -> Any:

@@ -25,7 +25,7 @@ def _plain(operation: Function) -> Function:
     return call
 
 
-def _alike(operation: Function) -> Function:
+def alike(operation: Function) -> Function:
     """Take two inputs, of which one may be a list of numbers, which has the type of the other."""
 
     def call(x: Any, y: Any, name: Any = None) -> Any:
@@ -226,9 +226,13 @@ _REDUCING = {"mean": ops.mean, "sum": ops.sum, "max": ops.max, "min": ops.min, "
 }
 FUNCTIONS: Mapping[str, Function] = {
     **{name: _plain(operation) for name, operation in _PLAIN.items()},
-    **{name: _alike(operation) for name, operation in _BINARY.items()},
+    **{name: alike(operation) for name, operation in _BINARY.items()},
     **{f"math.reduce_{name}": _reducing(operation) for name, operation in _REDUCING.items()},
-    **{f"reduce_{name}": _reducing(operation) for name, operation in _REDUCING.items()},
+    **{
+        f"reduce_{name}": _reducing(operation)
+        for name, operation in _REDUCING.items()
+        if name not in ("std", "variance")
+    },
     **dict.fromkeys(("math.argmax", "compat.v1.argmax", "argmax"), _argument(ops.argmax)),
     **dict.fromkeys(("math.argmin", "compat.v1.argmin", "argmin"), _argument(ops.argmin)),
     **dict.fromkeys(("cast", "compat.v1.cast"), _cast),

@@ -11,6 +11,8 @@ from typing import Any
 
 from keras import ops
 
+from anyrig.exchange.legacy.operations import alike
+
 _TYPES = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64", "DT_HALF": "float16", "DT_INT32": "int32"} | {
     "DT_INT64": "int64",
     "DT_BOOL": "bool",
@@ -69,7 +71,7 @@ def _stacked(attributes: Attributes, *inputs: Any) -> Any:
     return ops.stack(inputs, axis=int(attributes.get("axis", {}).get("i", 0)))
 
 
-_PLAIN = {
+_TWO = {
     "Add": ops.add,
     "AddV2": ops.add,
     "Sub": ops.subtract,
@@ -78,8 +80,23 @@ _PLAIN = {
     "Pow": ops.power,
     "Maximum": ops.maximum,
     "Minimum": ops.minimum,
+    "FloorDiv": ops.floor_divide,
+    "FloorMod": ops.mod,
+    "Greater": ops.greater,
+    "Less": ops.less,
+    "Equal": ops.equal,
+    "NotEqual": ops.not_equal,
+    "GreaterEqual": ops.greater_equal,
+    "LessEqual": ops.less_equal,
+    "SquaredDifference": lambda x, y: ops.square(x - y),
+}
+_PLAIN = {
+    **{name: alike(operation) for name, operation in _TWO.items()},
     "Neg": ops.negative,
     "Abs": ops.abs,
+    "Floor": ops.floor,
+    "Sign": ops.sign,
+    "Round": ops.round,
     "Relu": ops.relu,
     "Relu6": ops.relu6,
     "Elu": ops.elu,
@@ -93,29 +110,17 @@ _PLAIN = {
     "Square": ops.square,
     "Softmax": ops.softmax,
     "Softplus": ops.softplus,
-    "Greater": ops.greater,
-    "Less": ops.less,
-    "Equal": ops.equal,
-    "GreaterEqual": ops.greater_equal,
-    "LessEqual": ops.less_equal,
-    "NotEqual": ops.not_equal,
-    "Floor": ops.floor,
-    "Sign": ops.sign,
-    "Round": ops.round,
-    "FloorDiv": ops.floor_divide,
-    "FloorMod": ops.mod,
-    "SquaredDifference": lambda x, y: ops.square(x - y),
+    "SelectV2": ops.where,
+    "ExpandDims": ops.expand_dims,
     "Identity": lambda x: x,
     "StopGradient": lambda x: x,
     "Reshape": lambda x, shape: ops.reshape(x, tuple(shape)),
-    "ExpandDims": ops.expand_dims,
     "Transpose": lambda x, axes: ops.transpose(x, tuple(axes)),
     "Tile": lambda x, times: ops.tile(x, tuple(times)),
     "ConcatV2": lambda *inputs: ops.concatenate(list(inputs[:-1]), axis=inputs[-1]),
     "Pad": lambda x, pairs: ops.pad(x, tuple(tuple(pair) for pair in pairs)),
     "GatherV2": lambda x, indices, axis: ops.take(x, indices, axis=axis),
     "AddN": lambda *inputs: sum(inputs[1:], inputs[0]),
-    "SelectV2": ops.where,
 }
 NODES: Mapping[str, Callable[..., Any]] = {
     **{name: _plain(operation) for name, operation in _PLAIN.items()},
