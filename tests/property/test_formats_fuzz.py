@@ -102,6 +102,7 @@ def index_of_objects() -> bytes:
         return prefix.with_name("x.index").read_bytes()
 
 
+OTHERS = Path(__file__).parents[1] / "corpus" / "others"
 SOUND: dict[str, Callable[[], bytes]] = {
     "legacy.h5": legacy_h5,
     "newest.weights.h5": newest_h5,
@@ -112,6 +113,8 @@ SOUND: dict[str, Callable[[], bytes]] = {
     "g.pb": graph,
     "x.index": index_of_a_bundle,
     "o.index": index_of_objects,
+    "m.onnx": (OTHERS / "all_types.onnx").read_bytes,
+    "m.tflite": (OTHERS / "float.tflite").read_bytes,
 }
 sound = cache(lambda name: SOUND[name]())
 

@@ -27,6 +27,15 @@ class Kind:
     varying: bool = False
 
 
+def kind_of(dtype: str) -> Kind:
+    """Return how elements of a type are read; of one that is not known here, as bytes."""
+    import numpy as np
+
+    return (
+        Kind(dtype, ITEM_BYTES[dtype], numpy_dtype(dtype)) if dtype in ITEM_BYTES else Kind("", 1, np.dtype(np.uint8))
+    )
+
+
 def from_bytes(image: Image, kind: Kind, offset: int, elements: int) -> Iterator[np.ndarray[Any, Any]]:
     """Read what lies in one piece."""
     import numpy as np

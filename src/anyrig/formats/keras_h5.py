@@ -158,24 +158,25 @@ def _named(tree: Tree, weights: Sequence[_Weight]) -> Iterator[FileTensor]:
 
 
 def _optimizer(tree: Tree, weights: Sequence[_Weight], named: Sequence[FileTensor]) -> Iterator[FileTensor]:
-    variables = _only_once((weight.plain, tensor.name) for weight, tensor in zip(weights, named, strict=True))
-    flat = _only_once((name.replace("/", "_"), of) for name, of in variables.items())
+    variables = only_once((weight.plain, tensor.name) for weight, tensor in zip(weights, named, strict=True))
+    flat = only_once((name.replace("/", "_"), of) for name, of in variables.items())
     listed = _listed(tree, _OPTIMIZER)
     counts = Counter(undecorated(name) for name in listed)
     for name in listed:
         plain = undecorated(name) if counts[undecorated(name)] == 1 else name
-        of, slot = _slot(plain, variables, flat)
+        of, slot = slot_of(plain, variables, flat)
         stored = _found(tree, _joined(_OPTIMIZER, name))
         yield stored.tensor(_joined(_OPTIMIZER, plain), aliases=(name,), role="optimizer", of=of, slot=slot)
 
 
-def _only_once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def only_once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return pairs as a mapping, without keys that come twice."""
     known = list(pairs)
     counts = Counter(key for key, _ in known)
     return {key: value for key, value in known if counts[key] == 1}
 
 
-def _slot(name: str, variables: Mapping[str, str], flat: Mapping[str, str]) -> tuple[str | None, str | None]:
+def slot_of(name: str, variables: Mapping[str, str], flat: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the weight's name and the slot of an optimizer's variable, where its name tells.
 
     `Adam/m/dense/kernel` (tf.keras from 2.11), `training/Adam/dense/kernel/m` (before), `adam/dense_kernel_momentum`

@@ -8,6 +8,7 @@ the format is named with its file. Groups, which no schema here uses, are refuse
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,17 +27,17 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    data: bytes
+    data: bytes | mmap.mmap
     file: Path
     most: int
 
 
-def parse(data: bytes, file: Path, budget: Budget) -> Message:
+def parse(data: bytes | mmap.mmap, file: Path, budget: Budget) -> Message:
     """Return a whole message; `file` is named in errors."""
     return Message(_Source(data, file, budget.tensors), (0, len(data)))
 
 
-def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes | mmap.mmap, at: int, end: int) -> tuple[int, int]:
     """Return an unsigned number of up to 64 bits and where it ends. Raises ValueError where there is none."""
     value = shift = 0
     while at < end and shift < 70:

@@ -16,10 +16,13 @@ READERS: tuple[str, ...] = (
     "hdf5_file",
     "keras_zip",
     "npz",
+    "orbax_folder",
     "keras_weights",
     "safetensors",
     "tf_saved_model",
     "tf_checkpoint",
+    "tflite_model",
+    "onnx_model",
     "tf_graphdef",
 )
 

@@ -164,14 +164,15 @@ def written_in(proto: Message, constant: Constant) -> np.ndarray[Any, Any]:
         if len(content) % constant.item_bytes:
             raise proto.damaged(f"{len(content)} bytes for elements of {constant.dtype}")
         return np.frombuffer(content, kind)
-    return _numbers(proto, constant, kind)
+    return numbers(proto, *_VALUES[constant.dtype], constant.item_bytes, kind)
 
 
-def _numbers(proto: Message, constant: Constant, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return the elements that are written one by one."""
+def numbers(
+    proto: Message, number: int, packed: str | None, item_bytes: int, kind: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """Return elements that a field has one by one: in bytes of the type `packed`, or as numbers of varying length."""
     import numpy as np
 
-    number, packed = _VALUES[constant.dtype]
     try:
         parts = list(_parts(proto, number, packed))
     except ValueError as error:
@@ -180,7 +181,7 @@ def _numbers(proto: Message, constant: Constant, kind: np.dtype[Any]) -> np.ndar
     if packed:  # as many bytes as the elements have
         data = raw.tobytes()
         return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
-    width = f"<u{constant.item_bytes}"  # negative numbers are two's complement, cut to the type's width
+    width = f"<u{item_bytes}"  # negative numbers are two's complement, cut to the type's width
     return raw.astype(width).view(kind)
 
 
