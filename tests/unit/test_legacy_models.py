@@ -11,6 +11,7 @@ import pytest
 
 from anyrig.errors import AnyrigError
 from anyrig.exchange.build import Built, built_model
+from anyrig.exchange.open import open_with_report
 from anyrig.formats.sniff import read_any
 from tests.corpus.keras2 import NAMES, expected, unpack
 
@@ -38,30 +39,101 @@ def built(name: str, file: str, folder: Path) -> Built:
     return built_model(read_any(unpack(name, folder) / file))
 
 
-def fill(model: keras.Model, name: str) -> None:
-    """Assign the stored weights in the order of Keras 2, which is that of the layers."""
-    kept = [variable for variable in model.weights if "seed_generator" not in variable.path]
-    for variable, array in zip(kept, expected(name, "weight").values(), strict=True):
-        variable.assign(array)
-
-
 def outputs_of(model: keras.Model, name: str) -> list[np.ndarray[Any, Any]]:
     inputs = list(expected(name, "inputs").values())
     found = model(inputs[0] if len(inputs) == 1 else inputs, training=False)
     return [keras.ops.convert_to_numpy(one) for one in keras.tree.flatten(found)]
 
 
+# float16 rounds differently in another graph
+CLOSE = dict.fromkeys(WHOLE, 1e-6) | {"mixed": 2e-3}
+# One more step is the same within this. Keras 3 differs from Keras 2 in the variance that BatchNormalization keeps of
+# images (cnn, nested), in where the optimizers of before 2.11 add epsilon (bidirectional, nested), in how Nadam counts;
+# Adam divides noise by noise where a gradient is nearly zero (attention).
+STEP = dict.fromkeys(WHOLE, 1e-6) | {
+    "attention": 2e-3,
+    "bidirectional": 1e-4,
+    "cnn": 2e-3,
+    "gru_after": 2e-3,
+    "mixed": 1e-4,
+    "nested": 1e-3,
+}
+NOT_KEPT = [
+    ("mlp", "model.keras"),
+    ("two_two", "model.keras"),
+    ("nested", "model.keras"),
+    ("bidirectional", "model.keras"),
+]
+"""Keras 2 wrote nothing of these optimizers, which are those of before 2.11, into this file."""
+
+
+def assert_predicts(model: keras.Model, name: str) -> None:
+    for found, wanted in zip(outputs_of(model, name), expected(name, "outputs").values(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=CLOSE[name], atol=CLOSE[name])
+
+
+def train_once(model: keras.Model, name: str) -> None:
+    inputs, targets = (list(expected(name, kind).values()) for kind in ("inputs", "targets"))
+    model.train_on_batch(inputs[0] if len(inputs) == 1 else inputs, targets[0] if len(targets) == 1 else targets)
+
+
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("file", ["model.h5", "model.keras", "saved_model"])
 @pytest.mark.parametrize("name", WHOLE)
-def test_B030_B032_B035_B042_models_of_keras_2_predict_the_same(name: str, file: str, tmp_path: Path) -> None:
-    made = built(name, file, tmp_path)
-    fill(made.model, name)
-    for found, wanted in zip(outputs_of(made.model, name), expected(name, "outputs").values(), strict=True):
-        tolerance = 2e-3 if name == "mixed" else 1e-6  # float16 rounds differently in an eager call
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
-    assert (made.notes, made.renamed) == ((), {})
-    assert made.model.compiled
-    assert type(made.model.optimizer).__name__ == OPTIMIZERS[name]
+def test_B030_B032_B035_B042_models_of_keras_2_predict_and_go_on_the_same(name: str, file: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path) / file
+    if (name, file) in NOT_KEPT:
+        with pytest.warns(UserWarning, match="the optimizer begins anew"):
+            opened = open_with_report(path)
+    else:
+        opened = open_with_report(path)
+        assert opened.notes == ()
+    assert_predicts(opened.model, name)
+    assert type(opened.model.optimizer).__name__ == OPTIMIZERS[name]
+    before = [np.array(v) for v in opened.model.weights if "seed_generator" not in v.path]
+    train_once(opened.model, name)
+    after = [np.array(v) for v in opened.model.weights if "seed_generator" not in v.path]
+    wanted = list(expected(name, "after").values())
+    assert [array.shape for array in after] == [array.shape for array in wanted]
+    assert max(np.abs(one - two).max() for one, two in zip(before, wanted, strict=True)) > 5 * STEP[name]
+    if (name, file) not in NOT_KEPT:
+        assert max(np.abs(one - two).max() for one, two in zip(after, wanted, strict=True)) < STEP[name]
+        assert int(opened.model.optimizer.iterations) == 4
+
+
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize("file", ["weights.h5", "checkpoint", "saved_model"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_B046_weights_fill_a_model_that_the_user_builds(name: str, file: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    model = built_model(read_any(folder / "model.h5")).model
+    opened = open_with_report(folder / file, into=lambda: model)
+    assert opened.model is model
+    assert_predicts(model, name)
+
+
+class Own(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = keras.layers.Dense(4, "relu")
+        self.blocks = [keras.layers.Dense(4), keras.layers.Dense(4)]
+        self.last = keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        x = self.first(inputs)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("file", ["weights.h5", "checkpoint", "saved_model"])
+def test_B026_B046_a_class_of_the_users_own_is_filled_by_its_attributes(file: str, tmp_path: Path) -> None:
+    model = Own()
+    model(np.zeros([1, 3], "float32"))
+    path = unpack("subclassed", tmp_path) / file
+    open_with_report(path, into=model)
+    found = outputs_of(model, "subclassed")[0]
+    np.testing.assert_allclose(found, expected("subclassed", "outputs")["0"], rtol=1e-5, atol=1e-6)
 
 
 def test_what_was_compiled_is_compiled_again(tmp_path: Path) -> None:

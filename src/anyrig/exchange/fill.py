@@ -11,8 +11,9 @@ import keras
 from anyrig.errors import AnyrigError
 from anyrig.exchange.h5_layers import pairs_of
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
+from anyrig.exchange.object_attributes import pairs_by_attributes
 from anyrig.exchange.object_paths import pairs_by_objects
-from anyrig.exchange.optimizer_state import optimizer_pairs
+from anyrig.exchange.optimizer_state import derive, optimizer_pairs
 from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.apply import array_of
 from anyrig.mapping.propose import propose
@@ -29,6 +30,7 @@ from anyrig.state.wanting import wanted_by
 
 _SHOWN = 10
 _TREES = ("keras", "keras-2", "keras-weights")
+_OBJECTS = ("tensorflow-checkpoint", "savedmodel")
 _H5 = ("keras-h5", "keras-h5-weights")
 
 
@@ -39,8 +41,8 @@ def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, st
     """
     began = time.perf_counter()
     if contents.format in _TREES:
-        restored, ignored = fill_from_tree(model, contents)
-        return _report(contents, restored, ignored, {}, began)
+        restored, ignored = fill_from_tree(model, contents, renamed)
+        return _report(contents, restored, ignored, _left_optimizer(model, contents, restored), began)
     wanted = wanted_by(model)
     weights = [want for want in wanted if want.role == "weight"]
     if contents.format in _H5:
@@ -48,12 +50,15 @@ def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, st
         if not wrong:
             wrong = [f"  wanted  {w.name}" for w in weights if w.name not in {pair.wanted.name for pair in pairs}]
     else:
-        mapping = propose(contents.tensors, weights, ordered=True)
-        pairs, wrong = list(mapping.pairs), what_is_open(mapping, training=False)
+        facts = _facts(model, weights)
+        pairs, wrong = pairs_by_attributes(model, contents.tensors, facts, contents.config, renamed), []
+        if not pairs:
+            mapping = propose(contents.tensors, weights, ordered=True)
+            pairs, wrong = list(mapping.pairs), what_is_open(mapping, training=False)
     if wrong:
         raise does_not_fit(contents, wrong)
     slots = [want for want in wanted if want.role == "optimizer"]
-    return _assigned(model, contents, pairs, optimizer_pairs(contents, slots, pairs), slots, began)
+    return _assigned(model, contents, pairs, optimizer_pairs(contents, slots, pairs), slots, began, derived=True)
 
 
 def fill_by_names(model: keras.Model, contents: Contents, rules: Any = None) -> LoadReport:
@@ -64,10 +69,9 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Any = None) -> 
     began = time.perf_counter()
     wanted = wanted_by(model, weights_only=True)
     tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
-    if contents.format == "tensorflow-checkpoint" and rules is None:
-        same = pairs_by_objects(model, tensors, _facts(model, wanted))
-        if same and not what_is_open(Mapping(unused=_unpaired(tensors, same)), training=False):
-            return _assigned(model, contents, same, [], [], began)
+    same = [] if rules is not None else _same_places(model, contents, tensors, _facts(model, wanted))
+    if same and not what_is_open(Mapping(unused=_unpaired(tensors, same)), training=False):
+        return _assigned(model, contents, same, [], [], began)
     mapping = (
         propose(tensors, wanted, ordered=contents.format in _H5) if rules is None else rules.apply(tensors, wanted)
     )
@@ -80,6 +84,26 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Any = None) -> 
             hint=f"see why, and a rule that mends it: anyrig explain {contents.path} FILE.py:FUNCTION",
         )
     return _assigned(model, contents, mapping.pairs, [], [], began)
+
+
+def _same_places(
+    model: keras.Model, contents: Contents, tensors: Sequence[FileTensor], facts: dict[int, Wanted]
+) -> list[Pair]:
+    """Return the pairs of a file that was written from a model of the same layers, else none."""
+    if contents.format in _H5:
+        pairs, wrong = pairs_of(model, contents, facts, {})
+        return pairs if not wrong and len(pairs) == len(facts) else []
+    if contents.format not in _OBJECTS:
+        return []
+    by_objects = pairs_by_objects(model, tensors, facts)
+    return by_objects or pairs_by_attributes(model, tensors, facts, contents.config, {})
+
+
+def _left_optimizer(model: keras.Model, contents: Contents, restored: dict[str, str]) -> dict[str, str]:
+    """Return the variables of the optimizer that begin anew because a `.keras` file of Keras 2 does not have them."""
+    if not model.compiled or contents.format != "keras-2" or any(name.startswith("optimizer/") for name in restored):
+        return {}
+    return {want.name: "the file does not say it" for want in wanted_by(model) if want.role == "optimizer"}
 
 
 def _facts(model: keras.Model, wanted: Iterable[Wanted]) -> dict[int, Wanted]:
@@ -117,15 +141,20 @@ def _assigned(
     slots: Sequence[Pair],
     wanted_slots: Iterable[Wanted],
     began: float,
+    *,
+    derived: bool = False,
 ) -> LoadReport:
     arrays = {pair.wanted.name: array_of(pair) for pair in (*weights, *slots)}
     variables = {item.name: item.variable for item in _variables(model)}
     for name, array in arrays.items():
         assign(variables[name], array)
+    known = {name for name in arrays if name.endswith("/iterations")}
+    followed = {id(v) for v in derive(model.optimizer)} if derived and known and model.compiled else set()
     used = {tensor.name for pair in (*weights, *slots) for tensor in pair.stored.tensors}
     restored = {pair.wanted.name: pair.stored.tensors[0].file for pair in (*weights, *slots)}
     ignored = {t.name: "not part of the model's weights" for t in contents.tensors if t.name not in used}
-    started = {want.name: "the file does not say it" for want in wanted_slots if want.name not in restored}
+    left = [want.name for want in wanted_slots if want.name not in restored]
+    started = {name: "the file does not say it" for name in left if id(variables[name]) not in followed}
     cast = {pair.wanted.name: (pair.stored.dtype, pair.wanted.dtype) for pair in (*weights, *slots) if pair.cast}
     return _report(contents, restored, ignored, started, began, cast, sum(a.nbytes for a in arrays.values()))
 

@@ -101,7 +101,9 @@ def _in_order(name: str, stored: Sequence[Stored], wants: Sequence[Wanted]) -> t
     contradicting = [
         (item, want)
         for item, want in zip(stored, wants, strict=True)
-        if {_leaf(item.name), _leaf(want.leaf)} <= _KNOWN_LEAVES and _leaf(item.name) != _leaf(want.leaf)
+        if {_leaf(item.name), _leaf(want.leaf)} <= _KNOWN_LEAVES
+        and _leaf(item.name) != _leaf(want.leaf)
+        and (_leaf(item.name), _leaf(want.leaf)) != ("depthwise_kernel", "kernel")  # DepthwiseConv2D of Keras 2
     ]
     if contradicting:
         return [], [f"  stored  {item.name}, in the place of {want.name}" for item, want in contradicting]

@@ -8,7 +8,7 @@ layer takes, or a layer that finds none, is an error and not a warning.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,26 @@ import numpy as np
 from keras.src.saving import saving_lib
 
 from anyrig.errors import AnyrigError
+from anyrig.exchange.file_order import trainable_in_order
+from anyrig.exchange.optimizer_state import derive, numbered_slots
 from anyrig.formats.contents import Contents, FileTensor
 
 _OLD_GROUP = "_layer_checkpoint_dependencies"  # what Keras 2.12 to 2.15 calls the layers of a model
+_OPTIMIZER = "optimizer/vars/"
 _SHOWN = 10
 
 
-def fill_from_tree(model: keras.Model, contents: Contents) -> tuple[dict[str, str], dict[str, str]]:
+def fill_from_tree(
+    model: keras.Model, contents: Contents, renamed: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Load all arrays of a `.keras` or `.weights.h5` file into a built `model` of the same architecture.
 
+    `renamed` are names of layers in the file that the model has others for.
     Returns the file of each stored tensor that was loaded, and the reason for each that was not (an optimizer's, where
     the model has none). Raises ANY-OPEN-042, naming what is left on either side.
     """
-    store = _Store(contents)
+    old = _of_keras_2(contents)
+    store = _Store(contents, old)
     failed: set[int] = set()
     messages: dict[int, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -39,17 +46,42 @@ def fill_from_tree(model: keras.Model, contents: Contents) -> tuple[dict[str, st
             weights_store=store,
             assets_store=assets,
             inner_path="",
-            visited_saveables=set(),
+            visited_saveables=set() if contents.format != "keras-2" else {id(getattr(model, "optimizer", None))},
             failed_saveables=failed,
             error_msgs=messages,
         )
+    kept = _fill_optimizer(model, contents, old, renamed)
     left = dict.fromkeys(store.tensors.keys() - store.taken, "nothing in the model takes it")
     ignored = {name: _why(name, model) for name in left if not name.startswith("layers/") and _why(name, model)}
     wrong = [f"  wanted  {_label(layer)}: {_first_line(error)}" for layer, error in messages.values()]
     wrong += [f"  stored  {name} {list(store.tensors[name].shape)}" for name in sorted(left.keys() - ignored.keys())]
     if wrong:
         raise does_not_fit(contents, wrong)
-    return {name: store.tensors[name].file for name in store.taken}, ignored
+    ignored |= {t.name: "today's optimizer keeps no such state" for t in old.values() if t.name not in kept}
+    return {name: store.tensors[name].file for name in store.taken} | kept, ignored
+
+
+def _of_keras_2(contents: Contents) -> dict[int, FileTensor]:
+    """Return the variables of an optimizer of Keras 2, by their numbers, which Keras 3 would take for others."""
+    if contents.format != "keras-2":
+        return {}
+    named = [(tensor.name.removeprefix(_OPTIMIZER), tensor) for tensor in contents.tensors]
+    return {int(rest): tensor for rest, tensor in named if rest.isdigit() and tensor.name.startswith(_OPTIMIZER)}
+
+
+def _fill_optimizer(
+    model: keras.Model, contents: Contents, tensors: Mapping[int, FileTensor], renamed: Mapping[str, str]
+) -> dict[str, str]:
+    if not tensors or not model.compiled or contents.config is None:
+        return {}
+    model.optimizer.build(model.trainable_variables)
+    order = trainable_in_order(model, contents.config, renamed)
+    pairs = numbered_slots(model.optimizer, tensors, order) if len(order) == len(model.trainable_variables) else []
+    for tensor, variable in pairs:
+        variable.assign(tensor.array())
+    if pairs:
+        derive(model.optimizer)
+    return {tensor.name: tensor.file for tensor, _ in pairs}
 
 
 def does_not_fit(contents: Contents, wrong: list[str]) -> AnyrigError:
@@ -91,11 +123,11 @@ def _unpacked(contents: Contents, folder: Path) -> saving_lib.DiskIOStore | None
 class _Store(saving_lib.H5IOStore):
     """What Keras asks for a layer's arrays, answered from `Contents`; `taken` has the names that were read."""
 
-    def __init__(self, contents: Contents) -> None:
-        self.tensors = {tensor.name: tensor for tensor in contents.tensors}
+    def __init__(self, contents: Contents, without: Mapping[int, FileTensor]) -> None:
+        self.tensors = {t.name: t for t in contents.tensors if t not in without.values()}
         self.taken: set[str] = set()
         self._groups: dict[str, dict[str, FileTensor]] = {}
-        for tensor in contents.tensors:
+        for tensor in self.tensors.values():
             group, _, key = tensor.name.replace(_OLD_GROUP, "layers").rpartition("/")
             self._groups.setdefault(group, {})[key] = tensor
 

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from anyrig.formats.contents import Contents
+import keras
+import numpy as np
+
+from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.result import Pair, Stored
 from anyrig.mapping.sides import stored_side
 from anyrig.mapping.slots import slot_pairs
 from anyrig.state.wanted import Wanted
 
-_COUNTS = ("iterations", "iteration", "iter")
-_RATES = ("learning_rate", "lr", "current_learning_rate")
+_COUNTS = ("iterations", "iteration", "iter", "_iterations")
+_RATES = ("learning_rate", "lr", "current_learning_rate", "_learning_rate")
+_KERAS_2_ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "Adam": (("_momentums", "_velocities"), ("_velocity_hats",)),
+    "AdamW": (("_momentums", "_velocities"), ("_velocity_hats",)),
+    "Adamax": (("_m", "_u"),),
+    "Nadam": (("_momentums", "_velocities"),),
+    "RMSprop": (("_velocities",), ("_momentums",), ("_average_gradients",)),
+    "SGD": (("momentums",),),
+    "Adagrad": (("_accumulators",),),
+    "Adadelta": (("_accumulated_grads", "_accumulated_delta_vars"),),
+    "Ftrl": (("_accumulators", "_linears"),),
+    "Lion": (("_momentums",),),
+}
+"""Lists of slots in the order in which Keras 2.11 to 2.15 numbers its variables; those in one group take turns."""
 
 
 def optimizer_pairs(contents: Contents, wanted: Sequence[Wanted], weights: Sequence[Pair]) -> list[Pair]:
@@ -51,3 +68,38 @@ def _in_order(stored: Sequence[Stored], wanted: Sequence[Wanted], weights: Seque
         return []
     why = "the file lists slots without names, in the order of the weights, and all shapes agree"
     return [Pair(item, want, "slot order", why, 0.8) for item, want in zip(have, wants, strict=True)]
+
+
+def numbered_slots(
+    optimizer: Any, tensors: Mapping[int, FileTensor], variables: Sequence[Any]
+) -> list[tuple[FileTensor, Any]]:
+    """Pair the numbered variables of an optimizer of Keras 2 with those of today's, or return nothing.
+
+    `tensors` are the stored ones by number, of which 0 counts the updates; `variables` are the trainable ones in the
+    order of the file. Kinds of slots that today's optimizer does not keep (SGD without momentum) are left.
+    """
+    wanted = [optimizer.iterations, *_slots_in_order(optimizer, variables)]
+    left = len(tensors) - len(wanted)
+    if left not in (0, len(variables)) or (left and type(optimizer).__name__ != "SGD"):
+        return []
+    pairs = [(tensors[number], variable) for number, variable in enumerate(wanted) if number in tensors]
+    fits = len(pairs) == len(wanted) and all(tensor.shape == tuple(v.shape) for tensor, v in pairs)
+    return pairs if fits else []
+
+
+def _slots_in_order(optimizer: Any, variables: Sequence[Any]) -> Iterator[Any]:
+    for group in _KERAS_2_ORDER.get(type(optimizer).__name__, ()):
+        lists = [slots for name in group if (slots := getattr(optimizer, name, None))]
+        for variable in variables:
+            index = optimizer._get_variable_index(variable)
+            yield from (slots[index] for slots in lists)
+
+
+def derive(optimizer: Any) -> list[Any]:
+    """Set what follows from the count of updates and is in no file of Keras 2; return these variables."""
+    if not isinstance(optimizer, keras.optimizers.Nadam):
+        return []
+    steps = np.arange(1, int(optimizer.iterations) + 1)
+    factors = optimizer.beta_1 * (1.0 - 0.5 * 0.96**steps)
+    optimizer._u_product.assign(np.prod(factors))
+    return [optimizer._u_product]

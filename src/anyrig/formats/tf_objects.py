@@ -22,9 +22,13 @@ _MOST_PATHS = 4
 _MOST_DEPTH = 64
 # Children that only the optimizers of Keras have, and those by which they hold what is not their own.
 _OPTIMIZER_SIGNS = frozenset(
-    {"_iterations", "_learning_rate", "_trainable_variables", "iter", "beta_1", "learning_rate"}
+    {
+        *("_iterations", "_learning_rate", "_current_learning_rate", "_trainable_variables"),
+        *("iter", "beta_1", "learning_rate"),
+    }
 )
 _NOT_ITS_OWN = frozenset({"_trainable_variables", "_distribution_strategy", "_all_models"})
+_LISTS_OF_ALL = frozenset({"variables", "trainable_variables", "non_trainable_variables", "keras_api"})
 _VARIABLES_OF_SLOTS = "_trainable_variables"
 _NO_SLOTS = frozenset({_VARIABLES_OF_SLOTS, "_variables"})
 _COUNTERS = frozenset({"save_counter"})
@@ -169,7 +173,11 @@ def _reachable(nodes: Sequence[Node], optimizers: frozenset[int]) -> frozenset[i
 
 
 def _paths(nodes: Sequence[Node]) -> dict[int, list[str]]:
-    """Return the shortest paths to each object that has tensors, from the root, by breadth."""
+    """Return the shortest paths to each object that has tensors, from the root; through lists of all if need be."""
+    return {**_walked(nodes, frozenset()), **_walked(nodes, _LISTS_OF_ALL)}
+
+
+def _walked(nodes: Sequence[Node], without: frozenset[str]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     wanted = _leading_to_tensors(nodes)
     counts = [0] * len(nodes)
@@ -182,7 +190,7 @@ def _paths(nodes: Sequence[Node]) -> dict[int, list[str]]:
         if nodes[number].attributes:
             found.setdefault(number, []).append(path)
         for name, child in nodes[number].children:
-            if child in wanted and child != number and child not in passed:
+            if child in wanted and child != number and child not in passed and name not in without:
                 waiting.append((child, f"{path}/{_escaped(name)}" if path else _escaped(name), passed | {number}))
     return found
 

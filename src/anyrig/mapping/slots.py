@@ -18,6 +18,7 @@ SLOTS: dict[str, tuple[str, ...]] = {
     "adam_1": ("velocity",),
     "m": ("momentum",),
     "v": ("velocity",),
+    "u": ("norm",),
     "vhat": ("velocity_hat",),
     "velocity": ("velocity",),
     "velocity_hat": ("velocity_hat",),
