@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+import anyrig
 from anyrig.errors import AnyrigError
 from anyrig.exchange.build import Built, built_model
 from anyrig.exchange.open import open_with_report
@@ -128,6 +129,7 @@ class Own(keras.Model):
 
 @pytest.mark.parametrize("file", ["weights.h5", "checkpoint", "saved_model"])
 def test_B026_B046_a_class_of_the_users_own_is_filled_by_its_attributes(file: str, tmp_path: Path) -> None:
+    keras.utils.clear_session()  # the file has the names that Keras gives to the first layers that are made
     model = Own()
     model(np.zeros([1, 3], "float32"))
     path = unpack("subclassed", tmp_path) / file
@@ -171,3 +173,21 @@ def test_a_model_of_the_users_own_class_is_refused_by_its_name(tmp_path: Path) -
         built("mlp", "weights.h5", tmp_path)
     with pytest.raises(AnyrigError, match="OPEN-001"):
         built_model(read_any(unpack("cnn", tmp_path) / "model.h5"), trust="arrays")
+
+
+def test_layers_that_keras_named_are_not_exchanged_when_they_were_made_in_another_order(tmp_path: Path) -> None:
+    def build(*, turned: bool) -> keras.Model:
+        keras.utils.clear_session()
+        inputs = keras.Input([3], name="x")
+        made = [keras.layers.Dense(3), keras.layers.Dense(3)]
+        left, right = reversed(made) if turned else made
+        return keras.Model(inputs, keras.layers.Subtract()([left(inputs), right(inputs)]))
+
+    written = build(turned=False)
+    anyrig.save_model(written, tmp_path / "old.h5", lossy=True)
+    same, turned = build(turned=False), build(turned=True)
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    anyrig.open_model(tmp_path / "old.h5", into=same)
+    np.testing.assert_array_equal(same(x), written(x))
+    with pytest.raises(AnyrigError, match="OPEN-043"):
+        anyrig.open_model(tmp_path / "old.h5", into=turned)

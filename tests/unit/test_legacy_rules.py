@@ -624,3 +624,41 @@ def test_graphs_that_cannot_be_are_named_errors() -> None:
     for config in (loop, lost, odd, twice, wrong):
         with pytest.raises(AnyrigError, match="OPEN-022"):
             built(config, version="2.2.0")
+
+
+@pytest.mark.parametrize(
+    "big",
+    [
+        layer("Dense", units=10**12, batch_input_shape=[None, 10**6]),
+        layer("Embedding", input_dim=10**11, output_dim=64, batch_input_shape=[None, 3]),
+        layer("TimeDistributed", layer=layer("Dense", units=10**10), batch_input_shape=[None, 3, 10**5]),
+        layer("Bidirectional", layer=layer("LSTM", units=10**8), batch_input_shape=[None, 3, 2]),
+    ],
+)
+def test_CVE_2026_0897_no_room_is_made_for_what_the_file_does_not_hold(big: Config) -> None:
+    with pytest.raises(AnyrigError, match=r"(?s)far more than it holds.*OPEN-005"):
+        built(chain(big), version="2.3.0")
+    new = keras.Sequential([keras.Input([3]), layers.Dense(2)])
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(new)))
+    config["config"]["layers"][1]["config"]["units"] = 10**12
+    with pytest.raises(AnyrigError, match=r"(?s)far more than it holds.*OPEN-005"):
+        built(config, version="3.12.0")
+    assert layers.Layer.add_weight.__module__.startswith("keras.")
+
+
+def test_a_function_of_constants_alone_is_not_run() -> None:
+    call = ["_CONSTANT_VALUE", -1, [1.0], {"multiples": [10**12]}]
+    config = graph(source("x", 3), node("t", "TFOpLambda", [call], function="tile"), outputs=[["t", 0, 0]])
+    with pytest.raises(AnyrigError, match=r"(?s)without any input.*OPEN-022"):
+        built(config, version="2.9.0")
+
+
+def test_CVE_2026_12479_names_of_layers_are_no_paths() -> None:
+    config = chain(layer("Dense", units=2, batch_input_shape=[None, 2]))
+    config["config"][0]["config"]["name"] = "../../evil"
+    assert [item.name for item in built(config, version="2.3.0").model.layers] == [".._.._evil"]
+    new = keras.Sequential([keras.Input([3]), layers.Dense(2)])
+    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(new)))
+    stored["config"]["layers"][1]["config"]["name"] = "../../evil"
+    with pytest.raises(AnyrigError, match="OPEN-022"):
+        built(stored, version="3.12.0")

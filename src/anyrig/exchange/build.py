@@ -20,6 +20,7 @@ from anyrig.exchange.legacy.graph import Builder
 from anyrig.exchange.legacy.own import OWN
 from anyrig.exchange.legacy.training import NotTranslatedError, compile_arguments
 from anyrig.exchange.legacy.translate import Translation, plain_values
+from anyrig.exchange.room import our_error, room
 from anyrig.exchange.trust import Trust, allows, check
 from anyrig.formats.contents import Contents
 
@@ -60,7 +61,7 @@ def built_model(
     if allows(trust, "code"):
         custom = {**dict(_imported(architecture, custom)), **custom}
     version = keras_version(contents)
-    with SafeModeScope(not allows(trust, "program")):
+    with SafeModeScope(not allows(trust, "program")), room(contents):
         if version >= 3:
             model, notes, renamed = _of_keras_3(architecture, trust, custom, contents), [], {}
         else:
@@ -86,9 +87,9 @@ def _of_keras_3(config: Any, trust: Trust, custom: Mapping[str, Any], contents: 
     check(config, trust, objects, contents.path, exact=True)
     try:
         made = keras.saving.deserialize_keras_object(config, custom_objects=objects)
-    except AnyrigError:
-        raise
     except Exception as error:
+        if (ours := our_error(error)) is not None:
+            raise ours from None
         raise _not_made(contents, str(error)) from error
     if not isinstance(made, keras.Model):
         raise _not_made(contents, f"{type(made).__name__} is no model")

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from anyrig.formats.contents import Contents
+from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.canonical import in_common_words
 from anyrig.mapping.fit import cudnn_steps, fitted
 from anyrig.mapping.result import Pair, Stored
@@ -49,6 +49,17 @@ def pairs_of(
     top = [v for v in model._trainable_variables + model._non_trainable_variables if id(v) in wanted]
     found, problems = _in_order(model.name, groups.get(_TOP_LEVEL, []), [wanted[id(v)] for v in top])
     return pairs + found, wrong + problems
+
+
+def same_sequence(model: keras.Model, tensors: Sequence[FileTensor]) -> bool:
+    """Tell whether the file lists the layers that the model has, by name, in the order of its graph.
+
+    Names that Keras chose count the layers as they were made. Where the order of the graph agrees with them as well,
+    they mean the same layers; names alone would exchange two that were made in another order.
+    """
+    names = [layer.name for layer in model.layers]
+    groups, left = _by_layer(stored_side(tensors), names, {})
+    return not left and list(groups) == [name for name in names if name in groups]
 
 
 def _by_layer(

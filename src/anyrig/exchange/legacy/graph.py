@@ -23,6 +23,7 @@ from anyrig.exchange.legacy.operations import FUNCTIONS
 from anyrig.exchange.legacy.own import OWN
 from anyrig.exchange.legacy.raw_operations import NODES, node_of, with_constants
 from anyrig.exchange.legacy.translate import Translation, no_equal, policy
+from anyrig.exchange.room import our_error
 from anyrig.exchange.trust import Trust, check
 
 Config = Mapping[str, Any]
@@ -112,7 +113,7 @@ class Builder:
             with keras.saving.custom_object_scope({**self.custom, **OWN}):
                 return kind(**arguments)
         except Exception as error:
-            raise self._broken(where, f"Keras cannot make it: {_first_line(error)}") from error
+            raise self._failed(where, "Keras cannot make it: ", error) from error
 
     def _custom(self, key: str, config: Any, where: str) -> Any:
         """Return what the caller handed over for a class, made of the file's configuration as it is."""
@@ -125,7 +126,7 @@ class Builder:
             with keras.saving.custom_object_scope({**self.custom, **OWN}):
                 return kind.from_config(values) if hasattr(kind, "from_config") else kind(**values)
         except Exception as error:
-            raise self._broken(where, f"{key} cannot be made of its configuration: {_first_line(error)}") from error
+            raise self._failed(where, f"{key} cannot be made of its configuration: ", error) from error
 
     def _lambda(self, config: Config, where: str) -> keras.Layer:
         """Return a Lambda of a function that the caller handed over, by the layer's name or by the function's."""
@@ -178,7 +179,7 @@ class Builder:
             try:
                 model.add(layer)
             except Exception as error:
-                raise self._broken(self._inside(where, item, ""), _first_line(error)) from error
+                raise self._failed(self._inside(where, item, ""), "", error) from error
         if not model.built and config.get("build_input_shape"):
             model.build(config["build_input_shape"])
         return model
@@ -202,7 +203,7 @@ class Builder:
                 for name, item in stored.items()
             }
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise self._broken(where, f"its graph has {_first_line(error)}") from error
+            raise self._failed(where, "its graph has ", error) from error
         layers = {name: self.layer(item, where) for name, item in stored.items()}
         tensors = _Tensors(calls, list(references([inputs, outputs])))
         self._run(layers, calls, tensors, where)
@@ -212,7 +213,7 @@ class Builder:
                 **self._with_name({"name": config.get("name")}),
             )  # fmt: skip
         except Exception as error:
-            raise self._broken(where, f"Keras cannot make it: {_first_line(error)}") from error
+            raise self._failed(where, "Keras cannot make it: ", error) from error
         if config.get("trainable") is False:
             model.trainable = False
         return model
@@ -231,6 +232,8 @@ class Builder:
                     left.append((name, call))
                     continue
                 place = f"{where}/{name}".lstrip("/")
+                if not _all(call):
+                    raise self._broken(place, "it is called without any input of the model")
                 tensors.made[name].append(_flat(self._called(layers[name], first, others, place)))
             if len(left) == len(waiting):
                 raise self._broken(where, f"its graph never reaches {left[0][0]!r}")
@@ -243,15 +246,16 @@ class Builder:
             others = _accepted(layer, others, where)
         try:
             return layer(first, **others)
-        except AnyrigError:
-            raise
         except Exception as error:
-            raise self._broken(where, f"Keras cannot call it: {_first_line(error)}") from error
+            raise self._failed(where, "Keras cannot call it: ", error) from error
 
     def _inside(self, where: str, stored: Config, otherwise: str) -> str:
         config = stored.get("config")
         name = stored.get("name") or (config.get("name") if isinstance(config, Mapping) else None) or otherwise
         return f"{where}/{name}".lstrip("/")
+
+    def _failed(self, where: str, what: str, error: Exception) -> AnyrigError:
+        return our_error(error) or self._broken(where, what + _first_line(error))
 
     def _broken(self, where: str, what: str) -> AnyrigError:
         return AnyrigError(
