@@ -191,3 +191,19 @@ def test_layers_that_keras_named_are_not_exchanged_when_they_were_made_in_anothe
     np.testing.assert_array_equal(same(x), written(x))
     with pytest.raises(AnyrigError, match="OPEN-043"):
         anyrig.open_model(tmp_path / "old.h5", into=turned)
+
+
+def test_a_chain_of_layers_is_filled_in_its_order_unless_names_say_another(tmp_path: Path) -> None:
+    def chain(*names: str | None) -> keras.Model:
+        return keras.Sequential([keras.Input([3]), *(keras.layers.Dense(3, name=name) for name in names)])
+
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    written, other = chain(None, None), chain(None, None)
+    anyrig.save_model(written, tmp_path / "unnamed.h5")
+    anyrig.open_model(tmp_path / "unnamed.h5", into=other)
+    np.testing.assert_array_equal(other(x), written(x))
+    named, turned = chain("a_1", "a_2"), chain("a_2", "a_1")
+    anyrig.save_model(named, tmp_path / "named.h5")
+    anyrig.open_model(tmp_path / "named.h5", into=turned)
+    for name in ("a_1", "a_2"):
+        np.testing.assert_array_equal(turned.get_layer(name).kernel, named.get_layer(name).kernel)

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from anyrig.errors import AnyrigError
-from anyrig.exchange.h5_layers import pairs_of, same_sequence
+from anyrig.exchange.h5_layers import pairs_of, same_chain, same_sequence
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
 from anyrig.exchange.object_paths import pairs_by_objects
@@ -91,9 +91,10 @@ def _same_places(
 ) -> list[Pair]:
     """Return the pairs of a file that was written from a model of the same layers, else none."""
     if contents.format in _H5:
-        if any(want.automatic for want in facts.values()) and not same_sequence(model, tensors):
+        renamed = same_chain(model, tensors)
+        if not renamed and any(want.automatic for want in facts.values()) and not same_sequence(model, tensors):
             return []
-        pairs, wrong = pairs_of(model, contents, facts, {})
+        pairs, wrong = pairs_of(model, contents, facts, renamed)
         return pairs if not wrong and len(pairs) == len(facts) else []
     if contents.format not in _OBJECTS:
         return []

@@ -18,6 +18,7 @@ from anyrig.mapping.canonical import in_common_words
 from anyrig.mapping.fit import cudnn_steps, fitted
 from anyrig.mapping.result import Pair, Stored
 from anyrig.mapping.sides import stored_side
+from anyrig.state.automatic import is_automatic
 from anyrig.state.wanted import Wanted
 
 _TOP_LEVEL = "top_level_model_weights"
@@ -60,6 +61,26 @@ def same_sequence(model: keras.Model, tensors: Sequence[FileTensor]) -> bool:
     names = [layer.name for layer in model.layers]
     groups, left = _by_layer(stored_side(tensors), names, {})
     return not left and list(groups) == [name for name in names if name in groups]
+
+
+def same_chain(model: keras.Model, tensors: Sequence[FileTensor]) -> dict[str, str]:
+    """Return the model's names of layers by those of the file, if both are one chain of layers of the same kinds.
+
+    Names that Keras chose say a kind and count from wherever the process was. In a chain the order is the meaning.
+    """
+    if not isinstance(model, keras.Sequential):
+        return {}
+    written = list(dict.fromkeys(tensor.name.partition("/")[0] for tensor in tensors))
+    here = [layer for layer in model.layers if any("seed_generator" not in v.path for v in layer.weights)]
+    if len(written) != len(here) or not all(_may_be(name, layer) for name, layer in zip(written, here, strict=True)):
+        return {}
+    return {name: layer.name for name, layer in zip(written, here, strict=True)}
+
+
+def _may_be(name: str, layer: Any) -> bool:
+    """Tell whether a layer of the file may be this one: the same name, or one that Keras chose on both sides."""
+    kind = type(layer).__name__
+    return name == layer.name or (is_automatic(name, kind) and is_automatic(layer.name, kind))
 
 
 def _by_layer(

@@ -56,18 +56,39 @@ def _scalars(stored: Sequence[Stored], wanted: Sequence[Wanted]) -> list[Pair]:
 
 
 def _in_order(stored: Sequence[Stored], wanted: Sequence[Wanted], weights: Sequence[Pair]) -> list[Pair]:
-    order = {pair.wanted.name: index for index, pair in enumerate(weights)}
-    slots = list(dict.fromkeys(want.slot for want in wanted if want.of in order))
-    wants = [
-        want
-        for slot in slots
-        for want in sorted((w for w in wanted if w.slot == slot and w.of in order), key=lambda w: order[w.of or ""])
-    ]
+    """Pair slots that have no names: of the orders that Keras 1 and 2 had, the one that fits, if only one does."""
     have = [item for item in stored if item.tensors[0].of is None and item.shape != ()]
-    if [item.shape for item in have] != [want.shape for want in wants]:
+    have = _without_placeholders(have, len({want.of for want in wanted}))
+    orders = ([pair.wanted.name for pair in weights], [pair.wanted.name for pair in sorted(weights, key=_own_name)])
+    fitting = {}
+    for order in orders:
+        wants = _listed(wanted, {name: index for index, name in enumerate(order)})
+        if [item.shape for item in have] == [want.shape for want in wants]:
+            fitting[tuple(want.name for want in wants)] = wants
+    if len(fitting) != 1:
         return []
     why = "the file lists slots without names, in the order of the weights, and all shapes agree"
+    (wants,) = fitting.values()
     return [Pair(item, want, "slot order", why, 0.8) for item, want in zip(have, wants, strict=True)]
+
+
+def _listed(wanted: Sequence[Wanted], order: Mapping[str, int]) -> list[Wanted]:
+    """Return the slots, all of one kind after another, each kind in the order of the weights."""
+    known = [want for want in wanted if want.of in order]
+    kinds = list(dict.fromkeys(want.slot for want in known))
+    return [w for kind in kinds for w in sorted((w for w in known if w.slot == kind), key=lambda w: order[w.of or ""])]
+
+
+def _own_name(pair: Pair) -> str:
+    """Return the whole name of the variable, by which Keras before 2.3 sorted what it trained."""
+    tensor = pair.stored.tensors[0]
+    return tensor.aliases[0] if tensor.aliases else tensor.name
+
+
+def _without_placeholders(have: list[Stored], weights: int) -> list[Stored]:
+    """Leave out what Keras 2.1 to 2.2 wrote for `amsgrad` where it was off: an array of one number for each weight."""
+    last = have[-weights:] if weights else []
+    return have[:-weights] if len(have) == 3 * weights and all(item.shape == (1,) for item in last) else have
 
 
 def numbered_slots(
