@@ -10,6 +10,7 @@ import keras
 
 from anyrig.errors import AnyrigError
 from anyrig.exchange.h5_layers import pairs_of, same_chain, same_sequence
+from anyrig.exchange.keras_places import pairs_by_places
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
 from anyrig.exchange.object_paths import pairs_by_objects
@@ -96,6 +97,8 @@ def _same_places(
             return []
         pairs, wrong = pairs_of(model, contents, facts, renamed)
         return pairs if not wrong and len(pairs) == len(facts) else []
+    if contents.format in _TREES:
+        return pairs_by_places(model, tensors, facts)
     if contents.format not in _OBJECTS:
         return []
     by_objects = pairs_by_objects(model, tensors, facts)
@@ -151,6 +154,9 @@ def _assigned(
     variables = {item.name: item.variable for item in _variables(model)}
     for name, array in arrays.items():
         assign(variables[name], array)
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()  # it computes with copies of its variables
     known = {name for name in arrays if name.endswith("/iterations")}
     followed = {id(v) for v in derive(model.optimizer)} if derived and known and model.compiled else set()
     used = {tensor.name for pair in (*weights, *slots) for tensor in pair.stored.tensors}

@@ -1,0 +1,31 @@
+"""Every file that Keras 3 writes of a model opens as that model: equal outputs, and the next training step is equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.corpus import keras3
+from tests.corpus.opening import NO_VOCABULARY, Outcome, outcome
+
+FILLED = ("model.weights.h5", "sharded.weights.json", "checkpoint")
+OTHERWISE = {
+    ("mixed", "model.h5"): "ANY-MAP-001",  # bfloat16 is written there without its type
+    ("words", "model.h5"): NO_VOCABULARY,
+}
+
+
+@pytest.mark.sampled(26)
+@pytest.mark.parametrize("file", keras3.FILES)
+@pytest.mark.parametrize("name", keras3.NAMES)
+def test_a_file_of_keras_3_opens_as_its_model(tmp_path: Path, name: str, file: str) -> None:
+    found = outcome(keras3, name, keras3.unpack(name, tmp_path), file)
+    if (name, file) in OTHERWISE:
+        assert found == Outcome(OTHERWISE[name, file])
+        return
+    assert found.how == ("filled" if file in FILLED else "predicts" if file == "saved_model" else "model")
+    assert found.outputs is not None
+    assert found.outputs < 1e-6
+    assert (found.step is not None) == (found.how == "model")
+    assert (found.step or 0) < 1e-6
