@@ -9,7 +9,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 # Two processes, each with whole files: importing TensorFlow and tracing use one core.
 IN_PARALLEL := -n 2 --dist loadfile
 
-.PHONY: demo test test-full tables reliability bench-train bench-store bench-inspect lint help
+.PHONY: demo test test-full tables reliability compatibility bench-train bench-store bench-inspect lint help
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -29,6 +29,9 @@ tables: $(READY)  ## measure the tables of docs/ anew (hours); PARTS="go-on", or
 
 reliability: $(READY)  ## break everything at every call (half an hour) and write docs/reliability.md anew
 	@$(BIN)/python tests/crash/reliability.py $(PARTS)
+
+compatibility: $(READY)  ## open every file of the corpus (some minutes) and write docs/compatibility.md anew
+	@$(BIN)/python tests/corpus/compatibility.py $(PARTS)
 
 bench-train: $(READY)  ## rows per second against Keras's fit, side by side; some minutes
 	@$(BIN)/python bench/train.py

@@ -26,12 +26,14 @@ class Outcome:
     """`how`: "model", "filled" (a model that the user builds), "predicts", or why not: mostly the code of an error.
 
     `outputs` is the largest difference from those of the writer, relative to the largest one; `step` the largest
-    difference of a weight after one more training step, None where no optimizer is to be had.
+    difference of a weight after one more training step, None where no optimizer is to be had; `kept` whether every
+    slot of the optimizer was in the file.
     """
 
     how: str
     outputs: float | None = None
     step: float | None = None
+    kept: bool | None = None
 
 
 def outcome(corpus: ModuleType, name: str, folder: Path, file: str) -> Outcome:
@@ -44,16 +46,19 @@ def outcome(corpus: ModuleType, name: str, folder: Path, file: str) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             into = blank(folder) if alone else None
-            model = open_with_report(folder / file, trust=trust, into=into).model
+            found = open_with_report(folder / file, trust=trust, into=into)
     except AnyrigError as error:
         return Outcome(error.code)
+    model, slots = found.model, [name for name in found.report.started if not name.endswith("/learning_rate")]
     try:
         outputs = difference(predicted(model, fed(corpus, name)), corpus.expected(name, "outputs"))
     except tf.errors.FailedPreconditionError:
         return Outcome(NO_VOCABULARY)
     if not isinstance(model, keras.Model):
         return Outcome("predicts", outputs)
-    return Outcome("filled", outputs) if alone else Outcome("model", outputs, after_a_step(corpus, name, model))
+    if alone or not model.compiled:
+        return Outcome("filled" if alone else "model", outputs)
+    return Outcome("model", outputs, after_a_step(corpus, name, model), not slots)
 
 
 def blank(folder: Path) -> Any:
@@ -80,10 +85,8 @@ def fed(corpus: ModuleType, name: str) -> Any:
     return given[0] if len(given) == 1 else given
 
 
-def after_a_step(corpus: ModuleType, name: str, model: Any) -> float | None:
+def after_a_step(corpus: ModuleType, name: str, model: Any) -> float:
     """Train one batch, and return how far the weights are from those of the writer after the same step."""
-    if not model.compiled:
-        return None
     targets = list(corpus.expected(name, "targets").values())
     model.train_on_batch(fed(corpus, name), targets[0] if len(targets) == 1 else targets)
     kept = [variable for variable in model.weights if "seed_generator" not in variable.path]

@@ -30,8 +30,8 @@ def command(path: str, tensors: bool, stats: bool, digest: bool, as_json: bool) 
 
     PATH is a run directory (its newest checkpoint is shown), a checkpoint, or a file or folder of another format:
     Keras (.keras, .h5, .weights.h5), TensorFlow checkpoints (any of their files, or their prefix) and SavedModels,
-    safetensors, .npz. The content decides, not the suffix. With --stats every tensor is read; min, max, mean and norm
-    are those of its finite numbers (of complex ones their magnitudes).
+    safetensors, .npz, ONNX, TFLite, Orbax. The content decides, not the suffix. With --stats every tensor is read; min,
+    max, mean and norm are those of its finite numbers (of complex ones their magnitudes).
     """
     from anyrig.diagnose.inspect import inspect
 
