@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
+import anyrig
 from tests.corpus import keras3
 from tests.corpus.opening import NO_VOCABULARY, Outcome, outcome
 
@@ -29,3 +32,14 @@ def test_a_file_of_keras_3_opens_as_its_model(tmp_path: Path, name: str, file: s
     assert found.outputs < 1e-6
     assert (found.step is not None) == (found.how == "model")
     assert (found.step or 0) < 1e-6
+
+
+def test_a_folder_of_orbax_opens_as_the_model_with_its_optimizer() -> None:
+    """Keras itself gives random weights for such a folder of a Sequential model."""
+    others = Path(__file__).parents[1] / "corpus" / "others"
+    expected = np.load(others / "expected.npz")
+    model = anyrig.open_model(others / "orbax")
+    for kind, variables in (("weight", model.weights), ("optimizer", model.optimizer.variables)):
+        for variable in variables:
+            assert np.array_equal(keras.ops.convert_to_numpy(variable), expected[f"{kind}/{variable.path}"])
+    assert int(model.optimizer.iterations) == 2

@@ -123,6 +123,7 @@ def test_a_folder_of_orbax_is_the_newest_step_with_names_roles_slots_and_archite
     assert (contents.format, contents.path.name) == ("orbax", "1")
     assert contents.config is not None
     assert contents.config["class_name"] == "Sequential"
+    assert contents.compile_config is not None
     wanted = under("weight/") | under("optimizer/")
     for name, array in wanted.items():
         assert found[name].array().astype(array.dtype).tobytes() == array.tobytes(), name

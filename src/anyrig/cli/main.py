@@ -32,10 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prune": ("prune", "Remove the checkpoints of a run that its rules let go."),
     "pin": ("pin", "Mark a checkpoint that no rule may remove."),
     "wait": ("wait", "Print the next checkpoint of a run as soon as it is there."),
-    "inspect": ("inspect", "Show what a checkpoint holds, without TensorFlow."),
+    "inspect": ("inspect", "Show what a checkpoint or a model file holds, without TensorFlow."),
     "diff": ("diff", "Compare two checkpoints: tensors, files, configuration, progress."),
     "convert": ("convert", "Write a model in another format, and prove that it is the same."),
-    "verify": ("verify", "Check every byte of a checkpoint against its checksums."),
+    "verify": ("verify", "Check every byte of a checkpoint or a model file against its checksums."),
     "sync": ("sync", "Upload the checkpoints of the run at URL that wait on this machine."),
     "repair": ("repair", "Clean up a run directory after a crash; no committed step is deleted."),
 }

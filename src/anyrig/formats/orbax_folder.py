@@ -71,12 +71,15 @@ def read(path: Path, budget: Budget) -> Contents:
     if sum(tensor.nbytes for tensor in tensors) > budget.ratio * sum(size for _, size in _files(path)):
         raise over_budget(path, "its arrays claim far more bytes than its files have")
     texts = [_json(path / name / _TEXTS, budget) for name in items if (path / name / _TEXTS).is_file()]
+    config = next((found for each in texts if (found := _config(path, each, budget))), None)
+    compiled = (config or {}).get("compile_config")
     return Contents(
         format="orbax",
         words="a folder of Orbax",
         path=path,
         tensors=_with_slots(tensors),
-        config=next((found for each in texts if (found := _config(path, each, budget))), None),
+        config=config,
+        compile_config=compiled if isinstance(compiled, dict) else None,
         metadata=_json(path / _STEP, budget) if (path / _STEP).is_file() else {},
         files=tuple(_files(path)),
         checked=("the checksums of the database's nodes and packed chunks",),
