@@ -206,6 +206,34 @@ def moving() -> Made:
     return model, [floats(32, 3, 6, 6, 1)], [floats(33, 2)]
 
 
+def pictures() -> Made:
+    model = keras.Sequential([keras.Input((7, 9, 3)), layers.Resizing(8, 8, "bilinear"), layers.CenterCrop(6, 6)])
+    for layer in (layers.RandomFlip("horizontal"), layers.RandomRotation(0.0), layers.RandomZoom(0.0)):
+        model.add(layer)
+    model.add(layers.Rescaling(1 / 127.5, offset=-1.0))
+    model.add(layers.Normalization(axis=-1, mean=[0.1, 0.2, 0.3], variance=[1.0, 2.0, 3.0]))
+    for layer in (layers.GlobalAveragePooling2D(), layers.Dense(2)):
+        model.add(layer)
+    model.compile("adam", "mse")
+    return model, [np.abs(floats(36, 7, 9, 3)) * 100], [floats(37, 2)]
+
+
+def table() -> Made:
+    words, age, code = keras.Input((1,), dtype="string"), keras.Input((1,)), keras.Input((1,), dtype="int64")
+    parts = [
+        layers.StringLookup(vocabulary=["red", "green"], output_mode="one_hot")(words),
+        layers.CategoryEncoding(num_tokens=4, output_mode="one_hot")(layers.Discretization([0.0, 0.5, 1.0])(age)),
+        layers.IntegerLookup(vocabulary=[10, 20, 30], output_mode="multi_hot")(code),
+        layers.Normalization(mean=0.5, variance=4.0)(age),
+    ]
+    text = layers.TextVectorization(vocabulary=["big", "red", "dog"], output_sequence_length=4)(words)
+    parts.append(layers.Flatten()(layers.Embedding(6, 2)(text)))
+    model = keras.Model([words, age, code], layers.Dense(1)(layers.Concatenate()(parts)))
+    model.compile("adam", "mse")
+    texts = np.array([["red"], ["Big red dog!"], ["blue"], ["green"]])
+    return model, [texts, floats(38, 1), np.array([[10], [20], [5], [30]])], [floats(39, 1)]
+
+
 class Own(keras.Model):  # type: ignore[misc,unused-ignore]
     """A model of the user's own class: its architecture is in no file."""
 
@@ -233,13 +261,17 @@ MODELS: dict[str, Callable[[], Made]] = {
     made.__name__: made
     for made in (
         *(mlp, two_two, cnn, separable, lstm, gru_before, gru_after, bidirectional, attention, nested, shared),
-        *(distributed, operations, mixed, moving, subclassed),
+        *(distributed, operations, mixed, moving, pictures, table, subclassed),
     )
 }
 
 
 def numbered(kind: str, variables: Sequence[Any]) -> dict[str, Array]:
     return {f"{kind}/{n:03d}/{v.name.removesuffix(':0')}": v.numpy() for n, v in enumerate(variables)}
+
+
+def tensors(values: Sequence[Array]) -> list[Any]:
+    return [tf.constant(value) for value in values]
 
 
 def as_list(value: Any) -> list[Any]:
@@ -254,7 +286,7 @@ def write(name: str) -> None:
     keras.backend.clear_session()
     keras.utils.set_random_seed(7)
     model, inputs, targets = MODELS[name]()
-    x, y = as_one(inputs), as_one(targets)
+    x, y = as_one(tensors(inputs)), as_one(targets)
     for _ in range(STEPS):
         model.train_on_batch(x, y)
     with tempfile.TemporaryDirectory() as folder:
@@ -263,7 +295,7 @@ def write(name: str) -> None:
 
 
 def write_files(name: str, folder: Path, model: Any, inputs: Sequence[Array], targets: Sequence[Array]) -> None:
-    x, y = as_one(inputs), as_one(targets)
+    x, y = as_one(tensors(inputs)), as_one(targets)
     optimizer = model.optimizer.variables
     found = {f"inputs/{n}": array for n, array in enumerate(inputs)}
     found |= {f"targets/{n}": array for n, array in enumerate(targets)}

@@ -32,6 +32,7 @@ _LISTS_OF_ALL = frozenset({"variables", "trainable_variables", "non_trainable_va
 _VARIABLES_OF_SLOTS = "_trainable_variables"
 _NO_SLOTS = frozenset({_VARIABLES_OF_SLOTS, "_variables"})
 _COUNTERS = frozenset({"save_counter"})
+_RANDOM = re.compile(r"(^|/)_random_generator/")
 _METRICS = re.compile(r"(^|/)(metrics|_metrics|_compile_metrics|_loss_tracker|loss_tracker|_metric)(/|$)")
 
 
@@ -125,7 +126,7 @@ def _names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _role(name: str, attribute: Attribute, number: int, weights: frozenset[int]) -> Role:
-    if attribute.name != _VALUE or name in _COUNTERS or _METRICS.search(name):
+    if attribute.name != _VALUE or name in _COUNTERS or _METRICS.search(name) or _RANDOM.search(name):
         return "other"
     return "weight" if number in weights else "optimizer"
 

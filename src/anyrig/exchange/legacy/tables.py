@@ -115,11 +115,15 @@ MEANT: Mapping[str, Mapping[str, Any]] = {
 }
 """What a class of then always did."""
 
+INTEGERS_OUT = ("Discretization",)
+"""Layers whose `dtype` was that of what they give. Today it is that of their inputs too: fractions would be cut off."""
+
 _KERNEL = {f"kernel_{part}": ANY for part in ("initializer", "regularizer", "constraint")}
 DROPPED: Mapping[str, Mapping[str, Any]] = {
     "*": {
         **dict.fromkeys(("batch_input_shape", "batch_shape", "input_shape", "input_dtype", "input_dim"), ANY),
         **dict.fromkeys(("implementation", "consume_less", "experimental_autocast", "autocast", "_name"), ANY),
+        **dict.fromkeys(("rng_type", "auto_vectorize", "vocabulary_size", "has_input_vocabulary"), ANY),
         "trainable": ANY,  # layers that do not take it have no weights
         **dict.fromkeys(("activity_regularizer", "weights", "num_constants"), None),
         **dict.fromkeys(("dynamic", "stateful", "time_major", "ragged"), False),

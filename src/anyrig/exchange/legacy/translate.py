@@ -38,6 +38,8 @@ class Translation:
             raise no_equal(where, f"the class {name}, {tables.NO_EQUAL.get(now, 'which Keras 3 does not have')}")
         renamed = _renamed(now, _with_sizes(config))
         renamed = {**tables.THEN.get(now, {}), **renamed, **tables.MEANT.get(name, {})}
+        if now in tables.INTEGERS_OUT and str(policy(renamed.get("dtype"))).startswith(("int", "uint")):
+            renamed.pop("dtype")
         kind = known_classes()[f"keras.layers.{now}"]
         kept = self._kept(now, renamed, accepted(kind), where)
         return now, {key: self.argument(key, value, where) for key, value in kept.items()}
