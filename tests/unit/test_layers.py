@@ -15,7 +15,7 @@ from anyrig import testing
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "anyrig"
-PUBLIC_INITS = (PACKAGE, PACKAGE / "testing")
+PUBLIC_INITS = (PACKAGE, PACKAGE / "compat", PACKAGE / "testing")
 EMPTY_INITS = [path for path in PACKAGE.rglob("__init__.py") if path.parent not in PUBLIC_INITS]
 
 

@@ -19,7 +19,6 @@ _REWRITTEN = "rewritten by this format; outputs were compared instead"
 @click.command("convert")
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
-@click.option("--rules", type=click.Path(path_type=Path), metavar="FILE.yaml", help="Names and layouts (`explain`).")
 @click.option("--sample", type=click.Path(path_type=Path), metavar="FILE", help="Rows to compare on: .npy, .npz.")
 @click.option("--lossy", is_flag=True, help="Leave out what the format of DST cannot hold.")
 @options.into
@@ -29,7 +28,6 @@ _REWRITTEN = "rewritten by this format; outputs were compared instead"
 def command(
     source: str,
     target: Path,
-    rules: Path | None,
     sample: Path | None,
     lossy: bool,
     into: str | None,
@@ -51,7 +49,6 @@ def command(
         target,
         trust=trust,
         into=builder(into) if into else None,
-        rules=rules,
         sample=_rows(sample) if sample else None,
         lossy=lossy,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import keras
 
@@ -62,7 +61,7 @@ def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, st
     return _assigned(model, contents, pairs, optimizer_pairs(contents, slots, pairs), slots, began, derived=True)
 
 
-def fill_by_names(model: keras.Model, contents: Contents, rules: Any = None) -> LoadReport:
+def fill_by_names(model: keras.Model, contents: Contents) -> LoadReport:
     """Fill the weights of a model of the user's own; the optimizer stays as it is.
 
     Raises ANY-OPEN-043 if not every weight of both sides has its counterpart beyond doubt.
@@ -70,19 +69,17 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Any = None) -> 
     began = time.perf_counter()
     wanted = wanted_by(model, weights_only=True)
     tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
-    same = [] if rules is not None else _same_places(model, contents, tensors, _facts(model, wanted))
+    same = _same_places(model, contents, tensors, _facts(model, wanted))
     if same and not what_is_open(Mapping(unused=_unpaired(tensors, same)), training=False):
         return _assigned(model, contents, same, [], [], began)
-    mapping = (
-        propose(tensors, wanted, ordered=contents.format in _H5) if rules is None else rules.apply(tensors, wanted)
-    )
+    mapping = propose(tensors, wanted, ordered=contents.format in _H5)
     if wrong := what_is_open(mapping, training=False):
         lines = [*wrong[:_SHOWN], *([f"  ... and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else [])]
         head = f"the weights of {contents.path} do not all find a place in {model.name!r}; nothing was changed"
         raise AnyrigError(
             "ANY-OPEN-043",
             "\n".join([head, *lines]),
-            hint=f"see why, and a rule that mends it: anyrig explain {contents.path} FILE.py:FUNCTION",
+            hint=f"build the model as it was, with the same names: anyrig inspect --tensors {contents.path} shows them",
         )
     return _assigned(model, contents, mapping.pairs, [], [], began)
 

@@ -49,7 +49,6 @@ def open_model(
     *,
     trust: Trust = "known",
     into: keras.Model | Callable[[], keras.Model] | None = None,
-    rules: Any = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return what is at `path` as a Keras model with its weights, and its optimizer where the file has one.
@@ -57,13 +56,13 @@ def open_model(
     `path`: a run, a checkpoint, a `.keras`, `.h5` or `.weights.h5` file of any Keras, a SavedModel, a TensorFlow
     checkpoint, safetensors, `.npz`. The content decides. `trust` bounds what may be run: `arrays` nothing, `known`
     Keras's own classes, `code` what the file names, `program` a SavedModel's graph or stored byte code. `into` is a
-    built model, or a function that builds one, whose weights are then filled by name (`rules` as `anyrig explain`
-    writes them). `custom_objects` are classes and functions of the caller by the names that the file uses.
+    built model, or a function that builds one, whose weights are then filled by name.
+    `custom_objects` are classes and functions of the caller by the names that the file uses.
 
     A SavedModel of others becomes an object that only predicts (`trust="program"`). Raises ANY-OPEN-001 to -007
     (trust), -040 (weights alone), -042 and -043 (something does not fit), and what `read_any` and `built_model` raise.
     """
-    return open_with_report(path, trust=trust, into=into, rules=rules, custom_objects=custom_objects).model
+    return open_with_report(path, trust=trust, into=into, custom_objects=custom_objects).model
 
 
 def open_with_report(
@@ -71,7 +70,6 @@ def open_with_report(
     *,
     trust: Trust = "known",
     into: keras.Model | Callable[[], keras.Model] | None = None,
-    rules: Any = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> OpenedModel:
     """Do what `open_model` does, and tell how."""
@@ -79,7 +77,7 @@ def open_with_report(
     contents, compiled = _contents(path)
     if into is not None:
         model = into if isinstance(into, keras.Model) else into()
-        return OpenedModel(model, _filled(model, contents, rules), contents)
+        return OpenedModel(model, _filled(model, contents), contents)
     if contents.format == "savedmodel" and contents.config is None:
         from anyrig.exchange.saved_model import predictor
 
@@ -113,10 +111,10 @@ def _contents(path: str | os.PathLike[str]) -> tuple[Contents, Mapping[str, Any]
     return read_any(location.path), None
 
 
-def _filled(model: keras.Model, contents: Contents, rules: Any) -> LoadReport:
-    if contents.format == "checkpoint" and rules is None:
+def _filled(model: keras.Model, contents: Contents) -> LoadReport:
+    if contents.format == "checkpoint":
         return load(contents.path, into=model, weights_only=True)
-    return fill_by_names(model, contents, rules)
+    return fill_by_names(model, contents)
 
 
 def _from_checkpoint(

@@ -56,5 +56,5 @@ def _wrong(pair: Pair, found: list[int]) -> AnyrigError:
         "ANY-MAP-001",
         f"{pair.stored.name} {list(pair.stored.shape)}, {steps}, gives {found}; {pair.wanted.name} wants "
         f"{list(pair.wanted.shape)}; nothing was changed",
-        hint="correct the layout of that rule; see both shapes with: anyrig explain CHECKPOINT MODEL",
+        hint="this is no mistake of yours: report it with both shapes",
     )
