@@ -12,6 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import anyrig
 from anyrig.errors import AnyrigError, UsageError
@@ -158,6 +159,31 @@ def test_U01_layers_made_in_another_order_are_not_swapped(tmp_path: Path) -> Non
         anyrig.save_model(model, tmp_path / f"w{suffix}")
         opened = anyrig.open_model(tmp_path / f"w{suffix}", into=lambda: two("beta", "alpha"))
         assert same_outputs(model, opened, x)
+
+
+def test_rules_say_what_names_do_not(tmp_path: Path) -> None:
+    """Two layers of one shape under names of another library; one more tensor, and a head that stays."""
+    rng = np.random.default_rng(0)
+    file = {f"net.{name}.weight": rng.normal(size=(3, 3)).astype("float32") for name in ("p", "q")}
+    save_file({**file, "net.ema.decay": np.ones((2,), "float32")}, tmp_path / "sent.safetensors")
+    stack = [layers.Dense(3, use_bias=False, name=name) for name in ("first", "second")]
+    model = keras.Sequential([keras.Input((3,)), *stack, layers.Dense(5, name="head")])
+    before = data_of(model.weights)
+    with pytest.raises(AnyrigError, match="anyrig explain") as undecided:
+        anyrig.open_model(tmp_path / "sent.safetensors", into=model)
+    assert undecided.value.code == "ANY-OPEN-043"
+    assert data_of(model.weights) == before
+    (tmp_path / "rules.yaml").write_text(
+        "version: 1\nrules:\n"
+        "- {from: net.p.weight, to: model/first/kernel, layout: [transpose]}\n"
+        "- {from: net.q.weight, to: model/second/kernel, layout: [transpose]}\n"
+        "- {drop: net.ema.*}\n- {keep: model/head/*}\n"
+    )
+    opened = open_with_report(tmp_path / "sent.safetensors", into=model, rules=tmp_path / "rules.yaml")
+    expected = [np.ascontiguousarray(array.T).tobytes() for array in file.values()]
+    assert data_of(opened.model.weights) == [*expected, *before[2:]]
+    assert opened.report.started == dict.fromkeys(["model/head/kernel", "model/head/bias"], "kept by a rule")
+    assert opened.report.ignored["net.ema.decay"] == "dropped by a rule"
 
 
 def test_a_saved_model_of_others_predicts_with_consent_only(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ _REWRITTEN = "rewritten by this format; outputs were compared instead"
 @click.option("--sample", type=click.Path(path_type=Path), metavar="FILE", help="Rows to compare on: .npy, .npz.")
 @click.option("--lossy", is_flag=True, help="Leave out what the format of DST cannot hold.")
 @options.into
+@click.option("--rules", type=click.Path(path_type=Path), metavar="FILE.yaml", help="Names and layouts for --into.")
 @options.trust
 @options.as_json
 @options.debug
@@ -31,6 +32,7 @@ def command(
     sample: Path | None,
     lossy: bool,
     into: str | None,
+    rules: Path | None,
     trust: Trust,
     as_json: bool,
 ) -> None:
@@ -49,6 +51,7 @@ def command(
         target,
         trust=trust,
         into=builder(into) if into else None,
+        rules=rules,
         sample=_rows(sample) if sample else None,
         lossy=lossy,
     )

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "wait": ("wait", "Print the next checkpoint of a run as soon as it is there."),
     "inspect": ("inspect", "Show what a checkpoint or a model file holds, without TensorFlow."),
     "diff": ("diff", "Compare two checkpoints: tensors, files, configuration, progress."),
+    "explain": ("explain", "Say why a file does not load into a model, and the rule that makes it."),
     "convert": ("convert", "Write a model in another format, and prove that it is the same."),
     "verify": ("verify", "Check every byte of a checkpoint or a model file against its checksums."),
     "sync": ("sync", "Upload the checkpoints of the run at URL that wait on this machine."),

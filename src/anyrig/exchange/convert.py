@@ -21,6 +21,7 @@ from anyrig.exchange.proof import Proof
 from anyrig.exchange.sample import sample_for
 from anyrig.exchange.save import Saved, save_model, target_of
 from anyrig.exchange.trust import Trust
+from anyrig.mapping.rules import Rules
 from anyrig.store.digest import hash_file
 
 
@@ -51,13 +52,14 @@ def convert(
     *,
     trust: Trust = "known",
     into: Any = None,
+    rules: Rules | str | os.PathLike[str] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
     sample: Any = None,
     lossy: bool = False,
 ) -> Conversion:
     """Write what is at `source` to `target` in the format of its suffix (`save_model`), and prove it.
 
-    `trust`, `into` and `custom_objects` are those of `open_model`. `sample` has rows for the comparison of
+    `trust`, `into`, `rules` and `custom_objects` are those of `open_model`. `sample` has rows for the comparison of
     outputs, as `predict` takes them; without, 4 random rows are made for what the model declares. Formats that Keras
     itself runs give the same bytes; others may differ by 1e-5 of the largest output.
 
@@ -66,7 +68,7 @@ def convert(
     """
     path = Path(os.path.realpath(os.path.expanduser(target)))
     target_of(path)  # a name without a format is refused before anything is opened
-    opened = open_with_report(source, trust=trust, into=into, custom_objects=custom_objects)
+    opened = open_with_report(source, trust=trust, into=into, rules=rules, custom_objects=custom_objects)
     if not isinstance(opened.model, keras.Model):
         raise UsageError(
             "ANY-CONVERT-007",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import keras
 
@@ -18,6 +19,7 @@ from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.apply import array_of
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Mapping, Pair, Stored
+from anyrig.mapping.rules import Rules
 from anyrig.mapping.sides import stored_side
 from anyrig.mapping.slots import is_training_state
 from anyrig.state.optimizers import optimizers
@@ -61,27 +63,33 @@ def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, st
     return _assigned(model, contents, pairs, optimizer_pairs(contents, slots, pairs), slots, began, derived=True)
 
 
-def fill_by_names(model: keras.Model, contents: Contents) -> LoadReport:
-    """Fill the weights of a model of the user's own; the optimizer stays as it is.
+def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = None) -> LoadReport:
+    """Fill the weights of a model of the user's own; the optimizer stays as it is. `rules` come before any proposal.
 
     Raises ANY-OPEN-043 if not every weight of both sides has its counterpart beyond doubt.
     """
     began = time.perf_counter()
     wanted = wanted_by(model, weights_only=True)
     tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
-    same = _same_places(model, contents, tensors, _facts(model, wanted))
+    same = _same_places(model, contents, tensors, _facts(model, wanted)) if rules is None else []
     if same and not what_is_open(Mapping(unused=_unpaired(tensors, same)), training=False):
         return _assigned(model, contents, same, [], [], began)
-    mapping = propose(tensors, wanted, ordered=contents.format in _H5)
+    if rules is not None:
+        mapping = rules.apply(contents.tensors, wanted)
+    else:
+        mapping = propose(tensors, wanted, ordered=contents.format in _H5)
     if wrong := what_is_open(mapping, training=False):
         lines = [*wrong[:_SHOWN], *([f"  ... and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else [])]
         head = f"the weights of {contents.path} do not all find a place in {model.name!r}; nothing was changed"
         raise AnyrigError(
             "ANY-OPEN-043",
             "\n".join([head, *lines]),
-            hint=f"build the model as it was, with the same names: anyrig inspect --tensors {contents.path} shows them",
+            hint=f"see why, and the rules that settle it: anyrig explain {contents.path} FILE.py:FUNCTION",
         )
-    return _assigned(model, contents, mapping.pairs, [], [], began)
+    report = _assigned(model, contents, mapping.pairs, [], [], began)
+    kept = {want.name: "kept by a rule" for want in mapping.kept}
+    dropped = {tensor.name: "dropped by a rule" for item in mapping.dropped for tensor in item.tensors}
+    return replace(report, started=kept, ignored={**report.ignored, **dropped})
 
 
 def _same_places(

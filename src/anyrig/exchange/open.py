@@ -27,6 +27,7 @@ from anyrig.formats.checkpoint import contents_of
 from anyrig.formats.contents import Contents
 from anyrig.formats.sniff import read_any, recognized
 from anyrig.locations import find_checkpoint, resolve
+from anyrig.mapping.rules import Rules
 from anyrig.state.report import LoadReport
 from anyrig.store.read import open_checkpoint
 from anyrig.store.remote.url import is_url
@@ -49,6 +50,7 @@ def open_model(
     *,
     trust: Trust = "known",
     into: keras.Model | Callable[[], keras.Model] | None = None,
+    rules: Rules | str | os.PathLike[str] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return what is at `path` as a Keras model with its weights, and its optimizer where the file has one.
@@ -56,13 +58,14 @@ def open_model(
     `path`: a run, a checkpoint, a `.keras`, `.h5` or `.weights.h5` file of any Keras, a SavedModel, a TensorFlow
     checkpoint, safetensors, `.npz`. The content decides. `trust` bounds what may be run: `arrays` nothing, `known`
     Keras's own classes, `code` what the file names, `program` a SavedModel's graph or stored byte code. `into` is a
-    built model, or a function that builds one, whose weights are then filled by name.
-    `custom_objects` are classes and functions of the caller by the names that the file uses.
+    built model, or a function that builds one, whose weights are then filled by name; `rules` say what names do not
+    (`anyrig.mapping.rules`, or a file of them). `custom_objects` are classes and functions of the caller by the names
+    that the file uses.
 
     A SavedModel of others becomes an object that only predicts (`trust="program"`). Raises ANY-OPEN-001 to -007
     (trust), -040 (weights alone), -042 and -043 (something does not fit), and what `read_any` and `built_model` raise.
     """
-    return open_with_report(path, trust=trust, into=into, custom_objects=custom_objects).model
+    return open_with_report(path, trust=trust, into=into, rules=rules, custom_objects=custom_objects).model
 
 
 def open_with_report(
@@ -70,6 +73,7 @@ def open_with_report(
     *,
     trust: Trust = "known",
     into: keras.Model | Callable[[], keras.Model] | None = None,
+    rules: Rules | str | os.PathLike[str] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> OpenedModel:
     """Do what `open_model` does, and tell how."""
@@ -77,7 +81,7 @@ def open_with_report(
     contents, compiled = _contents(path)
     if into is not None:
         model = into if isinstance(into, keras.Model) else into()
-        return OpenedModel(model, _filled(model, contents), contents)
+        return OpenedModel(model, _filled(model, contents, rules), contents)
     if contents.format == "savedmodel" and contents.config is None:
         from anyrig.exchange.saved_model import predictor
 
@@ -111,10 +115,11 @@ def _contents(path: str | os.PathLike[str]) -> tuple[Contents, Mapping[str, Any]
     return read_any(location.path), None
 
 
-def _filled(model: keras.Model, contents: Contents) -> LoadReport:
-    if contents.format == "checkpoint":
+def _filled(model: keras.Model, contents: Contents, rules: Rules | str | os.PathLike[str] | None) -> LoadReport:
+    if contents.format == "checkpoint" and rules is None:
         return load(contents.path, into=model, weights_only=True)
-    return fill_by_names(model, contents)
+    given = rules if rules is None or isinstance(rules, Rules) else Rules.load(rules)
+    return fill_by_names(model, contents, given)
 
 
 def _from_checkpoint(

@@ -1,0 +1,115 @@
+"""`anyrig explain`: why a file does not load into a model, and the rule that makes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from anyrig.cli import options, text
+from anyrig.errors import EXIT_CHECK_FAILED
+
+if TYPE_CHECKING:
+    from anyrig.diagnose.explain import Explanation, Finding
+    from anyrig.formats.contents import Contents
+
+
+@click.command("explain")
+@click.argument("checkpoint", metavar="FILE")
+@click.argument("model")
+@click.option("--fix", type=click.Path(path_type=Path), metavar="RULES.yaml", help="Write all that is clear as rules.")
+@options.as_json
+@options.debug
+def command(checkpoint: str, model: str, fix: Path | None, as_json: bool) -> int:
+    """Say why a file does not load into a model, and the rule that makes it.
+
+    FILE is anything that `anyrig inspect` knows. MODEL is another such file, or FILE.py:FUNCTION that builds the model
+    (its code is run). What is found comes in order of weight, each with its evidence, the likely cause, and the rules
+    that settle it; what cannot be decided is never guessed. Exits 0 when all is clear, and 3 when something is not.
+    """
+    from anyrig.diagnose.explain import explain
+
+    contents = _contents(checkpoint)
+    found = explain(contents, _wanted(model))
+    if fix is not None:
+        _write(fix, found)
+    click.echo(_as_json(found) if as_json else _describe(contents, model, found, fix))
+    return 0 if found.loads else EXIT_CHECK_FAILED
+
+
+def _contents(path: str) -> Contents:
+    from anyrig.diagnose.foreign import contents_of_other_format
+    from anyrig.formats.checkpoint import contents_of
+    from anyrig.locations import find_checkpoint
+    from anyrig.store.read import open_checkpoint
+
+    return contents_of_other_format(path) or contents_of(open_checkpoint(find_checkpoint(path)))
+
+
+def _wanted(model: str) -> Any:
+    if ":" in model and not os.path.lexists(model):
+        from anyrig.cli.models import builder
+        from anyrig.state.wanting import wanted_by
+
+        return wanted_by(builder(model)(), weights_only=True)
+    from anyrig.mapping.sides import wanted_side
+
+    return wanted_side(_contents(model))
+
+
+def _write(path: Path, found: Explanation) -> None:
+    from anyrig.mapping.rules import Rules
+
+    path.write_text(Rules.of(found.mapping).text(), encoding="utf-8")
+
+
+def _describe(contents: Contents, model: str, found: Explanation, fix: Path | None) -> str:
+    clear = len(found.mapping.pairs)
+    told = sum(finding.stops for finding in found.findings)
+    verdict = (
+        f"It loads: all {clear} weights are clear."
+        if found.loads
+        else f"It does not load as it is: {clear} of {found.wanted} weights are clear, {told} to be settled."
+    )
+    head = text.facts([("file", f"{contents.path} ({contents.words})"), ("model", model)])
+    parts = [head, verdict, *(_finding(number, each) for number, each in enumerate(found.findings, 1))]
+    if not found.loads and any(finding.repair for finding in found.findings):
+        parts.append("Lines with - go under `rules:` in a file with `version: 1`; give it with rules= or --rules.")
+    if fix is not None:
+        parts.append(f"wrote {fix}: rules for the {clear} that are clear")
+    return "\n\n".join(parts)
+
+
+def _finding(number: int, finding: Finding) -> str:
+    from anyrig.diagnose.explain import CAUSES
+
+    cause = CAUSES[finding.cause]
+    lines = [f"{number}. {cause.title} [{finding.cause}]", *(f"     {line}" for line in finding.evidence)]
+    lines.append(f"   likely: {cause.likely}")
+    lines += [f"   {'do:' if not index else '   '} {line}" for index, line in enumerate(finding.repair)]
+    return "\n".join(lines)
+
+
+def _as_json(found: Explanation) -> str:
+    import json
+
+    from anyrig.diagnose.explain import CAUSES
+
+    findings = [
+        {
+            "cause": each.cause,
+            "title": CAUSES[each.cause].title,
+            "stops": each.stops,
+            "evidence": list(each.evidence),
+            "likely": CAUSES[each.cause].likely,
+            "repair": list(each.repair),
+        }
+        for each in found.findings
+    ]
+    pairs = [
+        {"from": pair.stored.name, "to": pair.wanted.name, "why": pair.why, "confidence": pair.confidence}
+        for pair in found.mapping.pairs
+    ]
+    return json.dumps({"loads": found.loads, "findings": findings, "pairs": pairs}, indent=2, ensure_ascii=False)

@@ -1,0 +1,139 @@
+"""What `anyrig explain` finds: a case for each cause of the catalogue, and the rules that it shows settle it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anyrig.cli.main import run
+from anyrig.diagnose.explain import CAUSES, explain
+from anyrig.formats.contents import Contents, FileTensor
+from anyrig.mapping.rules import Rules
+from anyrig.state.wanted import Wanted
+from tests.unit.mapping_sides import layer, numbers, stored, tensor
+
+ROOT = Path(__file__).parents[2]
+
+
+def named(path: str, shapes: dict[str, tuple[int, ...]], **facts: object) -> list[Wanted]:
+    return layer(path, shapes, automatic=False, **facts)  # type: ignore[arg-type]
+
+
+DENSE = {"kernel": (4, 3), "bias": (3,)}
+BODY = {"body/kernel": numbers((4, 3), 1), "body/bias": numbers((3,), 2)}
+CASES: dict[str, tuple[list[FileTensor], list[Wanted]]] = {
+    "no-weights": (
+        [tensor("optimizer/momentum", numbers((4, 3), 1), role="optimizer")],
+        named("body", DENSE),
+    ),
+    "another-model": (
+        stored({"conv/kernel": numbers((3, 3, 8, 9), 1), "conv/bias": numbers((9,), 2)}),
+        [*named("body", DENSE), *named("top", {"kernel": (3, 2)}, rank=1)],
+    ),
+    "head-size": (
+        stored({**BODY, "head/kernel": numbers((3, 10), 3), "head/bias": numbers((10,), 4)}),
+        [*named("body", DENSE), *named("head", {"kernel": (3, 5), "bias": (5,)}, rank=1)],
+    ),
+    "vocabulary-size": (
+        stored({**BODY, "words/embeddings": numbers((100, 8), 3)}),
+        [*named("body", DENSE), *named("words", {"embeddings": (90, 8)}, kind="Embedding", rank=1)],
+    ),
+    "gru-reset-after": (
+        stored(
+            {
+                "gru/kernel": numbers((5, 12), 1),
+                "gru/recurrent_kernel": numbers((4, 12), 2),
+                "gru/bias": numbers((12,), 3),
+            }
+        ),
+        named("gru", {"kernel": (5, 12), "recurrent_kernel": (4, 12), "bias": (2, 12)}, kind="GRU"),
+    ),
+    "other-shape": (
+        stored({**BODY, "top/kernel": numbers((7, 2), 3)}),
+        [*named("body", DENSE), *named("top", {"kernel": (9, 2)}, rank=1)],
+    ),
+    "order-alone": (
+        stored({"dense/kernel": numbers((3, 3), 1), "dense_1/kernel": numbers((3, 3), 2)}),
+        [*layer("dense.0", {"kernel": (3, 3)}), *layer("dense.1", {"kernel": (3, 3)}, rank=1)],
+    ),
+    "renamed": (
+        stored({**BODY, "old/kernel": numbers((9, 9, 2), 3)}),
+        [*named("body", DENSE), *named("new", {"kernel": (9, 9, 2)}, rank=1)],
+    ),
+    "turned-or-not": (stored({"body.weight": numbers((4, 4), 1)}), named("body", {"kernel": (4, 4)})),
+    "missing": (stored(BODY), [*named("body", DENSE), *named("top", {"kernel": (3, 8)}, rank=1)]),
+    "extra": (stored({**BODY, "aux/kernel": numbers((3, 8), 3)}), named("body", DENSE)),
+    "names": (stored({f"module/{name}": value for name, value in BODY.items()}), named("body", DENSE)),
+    "layout": (
+        stored({"body.weight": numbers((3, 4), 1), "body.bias": numbers((3,), 2)}),
+        named("body", DENSE),
+    ),
+    "partitions": (
+        stored({"body/kernel/part_0": numbers((2, 3), 1), "body/kernel/part_1": numbers((2, 3), 2)}),
+        named("body", {"kernel": (4, 3)}),
+    ),
+    "other-type": (stored({name: value.astype("float16") for name, value in BODY.items()}), named("body", DENSE)),
+}
+
+
+def contents(tensors: list[FileTensor]) -> Contents:
+    return Contents(format="npz", words="arrays", path=Path("file"), tensors=tuple(tensors))
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_is_found(cause: str) -> None:
+    tensors, wanted = CASES[cause]
+    found = explain(contents(tensors), wanted)
+    assert cause in [finding.cause for finding in found.findings]
+    assert found.loads == (not CAUSES[cause].stops)
+    heavier = [finding.stops for finding in found.findings]
+    assert heavier == sorted(heavier, reverse=True)
+
+
+@pytest.mark.parametrize("cause", ["head-size", "vocabulary-size", "other-shape", "renamed", "missing", "extra"])
+def test_the_rules_that_are_shown_settle_it(cause: str, tmp_path: Path) -> None:
+    tensors, wanted = CASES[cause]
+    lines = [line for finding in explain(contents(tensors), wanted).findings for line in finding.repair]
+    path = tmp_path / "rules.yaml"
+    path.write_text("\n".join(["version: 1", "rules:", *lines]))
+    assert Rules.load(path).apply(tensors, wanted).complete
+
+
+def test_what_order_alone_would_decide_shows_both_ways() -> None:
+    (finding,) = explain(contents(CASES["order-alone"][0]), CASES["order-alone"][1]).findings
+    assert len(finding.repair) == 4
+    assert finding.evidence[0] == "in the file: dense/kernel [3, 3], dense_1/kernel [3, 3]"
+
+
+def test_the_catalogue_has_an_entry_for_each_cause() -> None:
+    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    assert re.findall(r"^### `([a-z-]+)`$", page, re.MULTILINE) == list(CAUSES)
+    assert CASES.keys() == CAUSES.keys()
+    for cause in CAUSES.values():
+        assert cause.title in page
+
+
+def test_as_a_user_types_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two files, without a framework: what is clear is written as rules, what is not ends in 3."""
+    for name, arrays in (
+        ("sent", {f"module/{name}": value for name, value in BODY.items()}),
+        ("mine", BODY),
+        ("larger", {**BODY, "aux/kernel": numbers((3, 8), 3)}),
+    ):
+        np.savez(tmp_path / name, allow_pickle=False, **arrays)
+    sent, mine, larger, fix = (str(tmp_path / name) for name in ("sent.npz", "mine.npz", "larger.npz", "fix.yaml"))
+    assert run(["explain", sent, mine, "--fix", fix], debug=False) == 0
+    said = capsys.readouterr().out
+    assert "It loads: all 2 weights are clear." in said
+    assert "1. Names differ, and are clear [names]" in said
+    assert {(rule.source, rule.target) for rule in Rules.load(fix).rules} == {
+        ("module/body/kernel", "body/kernel"),
+        ("module/body/bias", "body/bias"),
+    }
+    assert run(["explain", larger, mine], debug=False) == 3
+    said = capsys.readouterr().out
+    assert "It does not load as it is: 2 of 2 weights are clear, 1 to be settled." in said
+    assert "do: - {drop: aux/kernel}" in said
