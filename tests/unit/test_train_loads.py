@@ -47,11 +47,12 @@ def test_S2_12_loads_of_a_resume_and_a_warm_start_reach_events_jsonl_and_tensorb
     assert set(warm["left"].values()) == {"not asked for"}
     for folder, event in ((tmp_path / "a", resumed), (tmp_path / "b", warm)):
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        (line,) = [line for line in lines if line["kind"] == "load"]
+        line, first = [line for line in lines if line["kind"] == "load"]
+        assert (first["step"], isinstance(first["first_loss"], float)) == (event["step"] + 1, True)
         assert (line["step"], line["tensors"], line["bytes"]) == (event["step"], event["tensors"], event["bytes"])
         assert scalars(folder / "tensorboard")["load/tensors"] == [(event["step"], event["tensors"])]
     assert [line["kind"] for line in map(json.loads, (tmp_path / "a" / "metrics.jsonl").read_text().splitlines())] == [
-        *("epoch", "load", "epoch"),
+        *("epoch", "load", "load", "epoch"),
     ]
 
 
