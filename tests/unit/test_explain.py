@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from anyrig.cli.main import run
-from anyrig.diagnose.explain import CAUSES, explain
+from anyrig.diagnose.causes import CAUSES
+from anyrig.diagnose.explain import explain
 from anyrig.formats.contents import Contents, FileTensor
+from anyrig.mapping.propose import propose
 from anyrig.mapping.rules import Rules
 from anyrig.state.wanted import Wanted
 from tests.unit.mapping_sides import layer, numbers, stored, tensor
@@ -22,6 +25,7 @@ def named(path: str, shapes: dict[str, tuple[int, ...]], **facts: object) -> lis
     return layer(path, shapes, automatic=False, **facts)  # type: ignore[arg-type]
 
 
+STATISTICS = ("gamma", "beta", "moving_mean", "moving_variance")
 DENSE = {"kernel": (4, 3), "bias": (3,)}
 BODY = {"body/kernel": numbers((4, 3), 1), "body/bias": numbers((3,), 2)}
 CASES: dict[str, tuple[list[FileTensor], list[Wanted]]] = {
@@ -64,6 +68,44 @@ CASES: dict[str, tuple[list[FileTensor], list[Wanted]]] = {
         [*named("body", DENSE), *named("new", {"kernel": (9, 9, 2)}, rank=1)],
     ),
     "turned-or-not": (stored({"body.weight": numbers((4, 4), 1)}), named("body", {"kernel": (4, 4)})),
+    "incomplete": (
+        stored({"body/kernel/part_0": numbers((2, 3), 1), "body/kernel/part_2": numbers((2, 3), 2)}),
+        named("body", {"kernel": (6, 3)}),
+    ),
+    "unknown-type": (
+        [replace(item, dtype="V2") for item in stored({"body/kernel": numbers((4, 3), 1)})],
+        named("body", {"kernel": (4, 3)}),
+    ),
+    "fused": (
+        stored({f"att/{part}/kernel": numbers((8, 8), seed) for seed, part in enumerate(("query", "key", "value"))}),
+        named("att/qkv", {"kernel": (8, 24)}),
+    ),
+    "bn-folded": (
+        stored({"conv/kernel": numbers((3, 3, 2, 4), 1), "conv/bias": numbers((4,), 2)}),
+        [
+            *named("conv", {"kernel": (3, 3, 2, 4)}, kind="Conv2D"),
+            *named("bn", dict.fromkeys(STATISTICS, (4,)), kind="BatchNormalization", rank=1),
+        ],
+    ),
+    "cudnn": (
+        stored(
+            {
+                "gru/kernel": numbers((5, 12), 1),
+                "gru/recurrent_kernel": numbers((4, 12), 2),
+                "gru/bias": numbers((24,), 3),
+            }
+        ),
+        named("gru", {"kernel": (5, 12), "recurrent_kernel": (4, 12), "bias": (2, 12)}, kind="GRU"),
+    ),
+    "averages": (
+        stored({**BODY, **{f"{name}/ExponentialMovingAverage": value + 1 for name, value in BODY.items()}}),
+        named("body", DENSE),
+    ),
+    "optimizer": (
+        stored({**BODY, "body/kernel/Momentum": numbers((4, 3), 3), "global_step": np.zeros((), np.int64)}),
+        named("body", DENSE),
+    ),
+    "suffix": (stored(BODY), named("body", DENSE)),
     "missing": (stored(BODY), [*named("body", DENSE), *named("top", {"kernel": (3, 8)}, rank=1)]),
     "extra": (stored({**BODY, "aux/kernel": numbers((3, 8), 3)}), named("body", DENSE)),
     "names": (stored({f"module/{name}": value for name, value in BODY.items()}), named("body", DENSE)),
@@ -84,9 +126,11 @@ def contents(tensors: list[FileTensor]) -> Contents:
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_each_cause_is_found(cause: str) -> None:
+def test_each_cause_is_found(cause: str, tmp_path: Path) -> None:
     tensors, wanted = CASES[cause]
-    found = explain(contents(tensors), wanted)
+    file = tmp_path / ("file.h5" if cause == "suffix" else "file.npz")
+    file.touch()
+    found = explain(replace(contents(tensors), path=file), wanted)
     assert cause in [finding.cause for finding in found.findings]
     assert found.loads == (not CAUSES[cause].stops)
     heavier = [finding.stops for finding in found.findings]
@@ -100,6 +144,53 @@ def test_the_rules_that_are_shown_settle_it(cause: str, tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("\n".join(["version: 1", "rules:", *lines]))
     assert Rules.load(path).apply(tensors, wanted).complete
+
+
+def test_what_is_only_told_needs_no_rule_and_averages_load_by_the_rules_that_are_shown(tmp_path: Path) -> None:
+    tensors, wanted = CASES["averages"]
+    (finding,) = explain(contents(tensors), wanted).findings
+    path = tmp_path / "rules.yaml"
+    path.write_text("\n".join(["version: 1", "rules:", *finding.repair]))
+    mapping = Rules.load(path).apply(tensors, wanted)
+    assert mapping.complete
+    assert {pair.stored.name for pair in mapping.pairs} == {f"{name}/ExponentialMovingAverage" for name in BODY}
+
+
+@pytest.mark.parametrize(("gates", "bias"), [(3, (2, 12)), (4, (16,))])
+def test_B027_cudnn_layers_of_the_same_name_are_laid_out_anew(gates: int, bias: tuple[int, ...]) -> None:
+    """The kernels have the shapes that are wanted: taken as they are, they would be wrong without a word."""
+    units = 4
+    shapes = {"kernel": (5, gates * units), "recurrent_kernel": (units, gates * units)}
+    tensors = stored(
+        {f"rnn/{leaf}": numbers(shape, 1) for leaf, shape in {**shapes, "bias": (2 * gates * units,)}.items()}
+    )
+    mapping = propose(tensors, named("rnn", {**shapes, "bias": bias}, kind="GRU" if gates == 3 else "LSTM"))
+    assert mapping.complete
+    steps = {pair.wanted.leaf: [step.name for step in pair.steps] for pair in mapping.pairs}
+    assert steps["kernel"] == ["cudnn_input_kernel"]
+    assert steps["recurrent_kernel"] == ["cudnn_recurrent_kernel"]
+    assert steps["bias"] == ["reshape" if gates == 3 else "add_halves"]
+
+
+def test_B027_slots_of_a_kernel_that_is_laid_out_anew_begin_anew() -> None:
+    """Nothing says that a slot is laid out as its kernel: as it is, it would be wrong without a word."""
+    tensors, wanted = CASES["cudnn"]
+    slot = Wanted(
+        name="optimizer/momentum",
+        dtype="F32",
+        shape=(5, 12),
+        role="optimizer",
+        of="model/gru/kernel",
+        slot="momentum",
+    )
+    mapping = propose([*tensors, *stored({"gru/kernel/Momentum": numbers((5, 12), 4)})], [*wanted, slot])
+    assert mapping.missing == (slot,)
+
+
+@pytest.mark.parametrize("cause", ["incomplete", "another-model", "fused", "bn-folded"])
+def test_no_rule_keeps_what_is_lost_or_of_another_model(cause: str) -> None:
+    tensors, wanted = CASES[cause]
+    assert [line for finding in explain(contents(tensors), wanted).findings for line in finding.repair] == []
 
 
 def test_what_order_alone_would_decide_shows_both_ways() -> None:
@@ -127,12 +218,14 @@ def test_as_a_user_types_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     sent, mine, larger, fix = (str(tmp_path / name) for name in ("sent.npz", "mine.npz", "larger.npz", "fix.yaml"))
     assert run(["explain", sent, mine, "--fix", fix], debug=False) == 0
     said = capsys.readouterr().out
-    assert "It loads: all 2 weights are clear." in said
+    assert said.startswith("It loads by these renamings: all 2 weights are clear.\n")
     assert "1. Names differ, and are clear [names]" in said
     assert {(rule.source, rule.target) for rule in Rules.load(fix).rules} == {
         ("module/body/kernel", "body/kernel"),
         ("module/body/bias", "body/bias"),
     }
+    assert run(["explain", mine, mine], debug=False) == 0
+    assert capsys.readouterr().out.startswith("It loads as it is: all 2 weights are clear.\n")
     assert run(["explain", larger, mine], debug=False) == 3
     said = capsys.readouterr().out
     assert "It does not load as it is: 2 of 2 weights are clear, 1 to be settled." in said

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import anyrig
+from anyrig.cli.main import run
 from tests.corpus import keras3
 from tests.corpus.opening import NO_VOCABULARY, Outcome, outcome
 
@@ -32,6 +33,22 @@ def test_a_file_of_keras_3_opens_as_its_model(tmp_path: Path, name: str, file: s
     assert found.outputs < 1e-6
     assert (found.step is not None) == (found.how == "model")
     assert (found.step or 0) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["attention", "bidirectional", "mixed", "nested", "shared"])
+def test_explain_says_of_a_file_what_opening_it_does(tmp_path: Path, name: str) -> None:
+    folder = keras3.unpack(name, tmp_path)
+    build = tmp_path / "build.py"
+    build.write_text(
+        f"import anyrig\n\n\ndef build():\n    return anyrig.open_model({str(folder / 'model.keras')!r})\n"
+    )
+    for file in ("model.keras", "model.h5", *FILLED):
+        try:
+            anyrig.open_model(folder / file, into=anyrig.open_model(folder / "model.keras"))
+            opens = 0
+        except anyrig.AnyrigError:
+            opens = 3
+        assert run(["explain", str(folder / file), f"{build}:build"], debug=False) == opens
 
 
 def test_a_folder_of_orbax_opens_as_the_model_with_its_optimizer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,10 @@ from anyrig.errors import EXIT_CHECK_FAILED
 if TYPE_CHECKING:
     from anyrig.diagnose.explain import Explanation, Finding
     from anyrig.formats.contents import Contents
+    from anyrig.mapping.result import Mapping
+    from anyrig.state.wanted import Wanted
+
+_CHANGES = {"layout", "cudnn", "partitions", "other-type"}
 
 
 @click.command("explain")
@@ -32,7 +36,7 @@ def command(checkpoint: str, model: str, fix: Path | None, as_json: bool) -> int
     from anyrig.diagnose.explain import explain
 
     contents = _contents(checkpoint)
-    found = explain(contents, _wanted(model))
+    found = explain(contents, *_wanted(model, contents))
     if fix is not None:
         _write(fix, found)
     click.echo(_as_json(found) if as_json else _describe(contents, model, found, fix))
@@ -48,15 +52,19 @@ def _contents(path: str) -> Contents:
     return contents_of_other_format(path) or contents_of(open_checkpoint(find_checkpoint(path)))
 
 
-def _wanted(model: str) -> Any:
+def _wanted(model: str, contents: Contents) -> tuple[list[Wanted], Mapping | None]:
+    """Return what the model wants, and how opening would fill it; between two files only names are compared."""
     if ":" in model and not os.path.lexists(model):
         from anyrig.cli.models import builder
+        from anyrig.exchange.fill import mapping_into
         from anyrig.state.wanting import wanted_by
 
-        return wanted_by(builder(model)(), weights_only=True)
+        built = builder(model)()
+        ours = contents.format == "checkpoint"  # loaded by the names that it has, not as a file of others
+        return wanted_by(built, weights_only=True), None if ours else mapping_into(built, contents)
     from anyrig.mapping.sides import wanted_side
 
-    return wanted_side(_contents(model))
+    return wanted_side(_contents(model)), None
 
 
 def _write(path: Path, found: Explanation) -> None:
@@ -66,24 +74,26 @@ def _write(path: Path, found: Explanation) -> None:
 
 
 def _describe(contents: Contents, model: str, found: Explanation, fix: Path | None) -> str:
-    clear = len(found.mapping.pairs)
-    told = sum(finding.stops for finding in found.findings)
-    verdict = (
-        f"It loads: all {clear} weights are clear."
-        if found.loads
-        else f"It does not load as it is: {clear} of {found.wanted} weights are clear, {told} to be settled."
-    )
     head = text.facts([("file", f"{contents.path} ({contents.words})"), ("model", model)])
-    parts = [head, verdict, *(_finding(number, each) for number, each in enumerate(found.findings, 1))]
+    parts = [_verdict(found), head, *(_finding(number, each) for number, each in enumerate(found.findings, 1))]
     if not found.loads and any(finding.repair for finding in found.findings):
         parts.append("Lines with - go under `rules:` in a file with `version: 1`; give it with rules= or --rules.")
     if fix is not None:
-        parts.append(f"wrote {fix}: rules for the {clear} that are clear")
+        parts.append(f"wrote {fix}: rules for the {len(found.mapping.pairs)} that are clear")
     return "\n\n".join(parts)
 
 
+def _verdict(found: Explanation) -> str:
+    clear, causes = len(found.mapping.pairs), {finding.cause for finding in found.findings}
+    if not found.loads:
+        told = sum(finding.stops for finding in found.findings)
+        return f"It does not load as it is: {clear} of {found.wanted} weights are clear, {told} to be settled."
+    how = "by these renamings" if "names" in causes else "with these changes" if causes & _CHANGES else "as it is"
+    return f"It loads {how}: all {clear} weights are clear."
+
+
 def _finding(number: int, finding: Finding) -> str:
-    from anyrig.diagnose.explain import CAUSES
+    from anyrig.diagnose.causes import CAUSES
 
     cause = CAUSES[finding.cause]
     lines = [f"{number}. {cause.title} [{finding.cause}]", *(f"     {line}" for line in finding.evidence)]
@@ -95,7 +105,7 @@ def _finding(number: int, finding: Finding) -> str:
 def _as_json(found: Explanation) -> str:
     import json
 
-    from anyrig.diagnose.explain import CAUSES
+    from anyrig.diagnose.causes import CAUSES
 
     findings = [
         {

@@ -1,83 +1,32 @@
-"""Why a file does not load into a model, in order of weight, with what to do; pure, and without any framework.
-
-`CAUSES` is the catalogue: docs/explain.md has an entry for each, and a test compares the two.
-"""
+"""Why a file does not load into a model, in order of weight, with what to do; pure, and without any framework."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from anyrig.diagnose.causes import CAUSES
+from anyrig.diagnose.parts import Parted, parted
 from anyrig.formats.contents import Contents
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Ambiguous, Misfit, Pair, Stored
 from anyrig.mapping.result import Mapping as Names
+from anyrig.mapping.slots import is_training_state, slot_of
 from anyrig.state.wanted import Wanted
+from anyrig.store.dtypes import ITEM_BYTES
 
 _SHOWN = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What may be wrong. `stops` if nothing is loaded because of it; else it is only told."""
-
-    title: str
-    likely: str
-    stops: bool = True
-
-
-CAUSES: Mapping[str, Cause] = {
-    "no-weights": Cause(
-        "The file has no weights",
-        "it holds an optimizer's state or counters only: the weights are in another file, saved beside it",
-    ),
-    "another-model": Cause(
-        "It is another model",
-        "hardly a shape is the same on both sides: the file is of another architecture, or of another size of it",
-    ),
-    "head-size": Cause(
-        "A layer has another number of outputs",
-        "the model was trained for another number of classes: its last layer is made anew for yours",
-    ),
-    "vocabulary-size": Cause(
-        "An embedding has another number of rows",
-        "it was trained with another vocabulary: rows have to be matched word by word, or learned anew",
-    ),
-    "gru-reset-after": Cause(
-        "A GRU was made with the other reset_after",
-        "its default was changed from False to True in TensorFlow 2: build yours with the value that the file has",
-    ),
-    "other-shape": Cause(
-        "A weight has another shape",
-        "the layer was built for another number of inputs or units, or its axes are in an order that is not known",
-    ),
-    "order-alone": Cause(
-        "Layers of the same shape, and names that do not tell them apart",
-        "their names come from counters, so only the order in which they were made would decide, and it may be another",
-    ),
-    "renamed": Cause(
-        "A layer was renamed, or is another one",
-        "name and place differ by somebody's choice, the shape is the same: you know whether it is the same layer",
-    ),
-    "turned-or-not": Cause(
-        "A square kernel may be turned or not",
-        "other libraries keep (out, in), Keras (in, out), and a square does not show which it is",
-    ),
-    "missing": Cause(
-        "The model has weights that the file does not hold",
-        "the model has grown since, or a part of it was saved elsewhere; or the file is not complete",
-    ),
-    "extra": Cause(
-        "The file holds weights that the model does not have",
-        "the file is of a larger model (with a head, an auxiliary output, a second tower), of which yours is a part",
-    ),
-    "names": Cause("Names differ, and are clear", "each pair has only one possible counterpart", stops=False),
-    "layout": Cause("Kernels are laid out otherwise", "another library wrote them; turned while loading", stops=False),
-    "partitions": Cause(
-        "Variables are cut into parts", "they were sharded in training; joined in loading", stops=False
-    ),
-    "other-type": Cause("Numbers are of another type", "another precision; cast while loading", stops=False),
+_OF_THE_FORMAT = ("alias", "path", "place", "object", "same file", "name and place")  # no renaming
+_SUFFIXES = {
+    ".keras": ("keras", "keras-2"),
+    ".h5": ("keras-h5", "keras-h5-weights", "keras-weights", "hdf5"),
+    ".hdf5": ("keras-h5", "keras-h5-weights", "keras-weights", "hdf5"),
+    ".safetensors": ("safetensors",),
+    ".npz": ("npz",),
+    ".onnx": ("onnx",),
+    ".tflite": ("tflite",),
 }
 _ORDER = list(CAUSES)
 
@@ -110,32 +59,84 @@ class Explanation:
         return not any(finding.stops for finding in self.findings)
 
 
-def explain(contents: Contents, wanted: Sequence[Wanted]) -> Explanation:
-    """Return why the weights of a file do or do not fill the variables `wanted` (their weights; no optimizer)."""
+def explain(contents: Contents, wanted: Sequence[Wanted], mapping: Names | None = None) -> Explanation:
+    """Return why the weights of a file do or do not fill the variables `wanted` (their weights; no optimizer).
+
+    `mapping` is what opening would do, where that is known; without it names and shapes are compared.
+    """
     weights = [want for want in wanted if want.role == "weight"]
-    tensors = [tensor for tensor in contents.tensors if tensor.role == "weight"]
-    mapping = propose(tensors, weights, ordered=contents.format in ("keras-h5", "keras-h5-weights"))
-    found = sorted(_findings(mapping, weights, len(tensors)), key=lambda finding: _ORDER.index(finding.cause))
+    if mapping is None:
+        tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
+        mapping = propose(tensors, weights, ordered=contents.format in ("keras-h5", "keras-h5-weights"))
+    found = [*_findings(mapping, weights), *_beside(contents, mapping)]
+    found.sort(key=lambda finding: _ORDER.index(finding.cause))
     return Explanation(tuple(found), mapping, len(weights))
 
 
-def _findings(mapping: Names, weights: Sequence[Wanted], stored: int) -> Iterator[Finding]:
-    if not stored:
+def _findings(mapping: Names, weights: Sequence[Wanted]) -> Iterator[Finding]:
+    unused = [item for item in mapping.unused if not _is_training(item)]
+    if weights and not (mapping.pairs or mapping.misfits or mapping.ambiguous or unused):
         yield Finding("no-weights", ("no tensor of the file is a weight",))
         return
+    special = parted(mapping, unused)
     shared = _shared_shapes(mapping, weights)
-    if shared < 0.5 and len(mapping.pairs) < len(weights) / 2:
+    another = not special and shared < 0.5 and len(mapping.pairs) < len(weights) / 2
+    if another:
         yield Finding("another-model", (f"{shared:.0%} of the model's {len(weights)} shapes are in the file",))
+    for each in special:
+        yield Finding(each.cause, each.evidence)
     for cause in dict.fromkeys(item.cause for item in mapping.misfits):
         yield _misfits(cause, [item for item in mapping.misfits if item.cause == cause])
-    yield from (_ambiguous(item) for item in mapping.ambiguous)
-    if mapping.missing:
-        rules = tuple(f"- {{keep: {want.name}}}" for want in mapping.missing[:_SHOWN])
-        yield Finding("missing", _some([_want(want) for want in mapping.missing]), rules)
-    if mapping.unused:
-        rules = tuple(f"- {{drop: {item.name}}}" for item in mapping.unused[:_SHOWN])
-        yield Finding("extra", _some([_have(item) for item in mapping.unused]), rules)
+    yield from (_ambiguous(item) for item in mapping.ambiguous if not _told_already(item, special))
+    settled = {name for each in special for name in (*each.wanted, *each.stored)}
+    yield from _left(
+        [want for want in mapping.missing if want.name not in settled],
+        [item for item in unused if item.name not in settled],
+        another,
+    )
     yield from _told(mapping.pairs)
+
+
+def _left(missing: Sequence[Wanted], unused: Sequence[Stored], another: bool) -> Iterator[Finding]:
+    """What is on one side only; for another model no rules, which would keep all of it as it is."""
+    if missing:
+        rules = () if another else tuple(f"- {{keep: {want.name}}}" for want in missing[:_SHOWN])
+        yield Finding("missing", _some([_want(want) for want in missing]), rules)
+    if unused:
+        rules = () if another else tuple(f"- {{drop: {item.name}}}" for item in unused[:_SHOWN])
+        yield Finding("extra", _some([_have(item) for item in unused]), rules)
+
+
+def _told_already(item: Ambiguous, special: Iterable[Parted]) -> bool:
+    return any({want.name for want in item.wanted} <= set(each.wanted) for each in special)
+
+
+def _is_training(item: Stored) -> bool:
+    """Tell whether a tensor is the state of training, as opening does: a slot counts without its weight too."""
+    return is_training_state(item, {item.name, item.name.rpartition("/")[0]})
+
+
+def _beside(contents: Contents, mapping: Names) -> Iterator[Finding]:
+    """What the file holds beside weights, and whether its name tells the truth."""
+    training = {t.name for t in contents.tensors if t.role == "optimizer"}
+    training |= {item.name for item in mapping.unused if _is_training(item)}
+    paired = {pair.stored.name: pair.wanted.name for pair in mapping.pairs}
+    averages = {
+        name: slot[0]
+        for name in sorted(training)
+        if (slot := slot_of(name, paired.keys())) and slot[1].lower() in ("exponentialmovingaverage", "ema")
+    }
+    if averages:
+        rules = [f"- {{from: {name}, to: {paired[of]}}}" for name, of in averages.items()]
+        rules += [f"- {{drop: {of}}}" for of in averages.values()]
+        yield Finding("averages", _some([f"{name}, of {of}" for name, of in averages.items()]), tuple(rules))
+    if state := sorted(training - averages.keys()):
+        yield Finding("optimizer", _some(state, 3))
+    suffix = contents.path.suffix
+    if suffix in _SUFFIXES and contents.path.is_file() and contents.format not in _SUFFIXES[suffix]:
+        right = next((name for name, formats in _SUFFIXES.items() if contents.format in formats), None)
+        repair = (shlex.join(["mv", str(contents.path), str(contents.path.with_suffix(right))]),) if right else ()
+        yield Finding("suffix", (f"{contents.path.name} is {contents.words}",), repair)
 
 
 def _shared_shapes(mapping: Names, weights: Sequence[Wanted]) -> float:
@@ -170,20 +171,32 @@ def _ambiguous(item: Ambiguous) -> Finding:
 def _told(pairs: Sequence[Pair]) -> Iterator[Finding]:
     by_rule: dict[str, list[Pair]] = {}
     for pair in pairs:
-        if pair.stored.name != pair.wanted.name and pair.rule not in ("alias", "path"):
+        if pair.stored.name != pair.wanted.name and pair.rule not in _OF_THE_FORMAT:
             by_rule.setdefault(pair.why, []).append(pair)
     for why, some in by_rule.items():
         yield Finding("names", (f"{len(some)}: {why}", *_some([_pair(pair) for pair in some], 3)))
-    if turned := [pair for pair in pairs if pair.steps]:
-        lines = [f"{_pair(pair)}: {', '.join(map(str, pair.steps))}" for pair in turned]
-        yield Finding("layout", _some(lines, 3))
+    for cause, some in _laid_out(pairs):
+        yield Finding(cause, _some([f"{_pair(pair)}: {', '.join(map(str, pair.steps))}" for pair in some], 3))
     if joined := [pair for pair in pairs if len(pair.stored.tensors) > 1]:
         lines = [
             f"{pair.stored.name}: {len(pair.stored.tensors)} parts along axis {pair.stored.axis}" for pair in joined
         ]
         yield Finding("partitions", _some(lines, 3))
-    if cast := Counter((pair.stored.dtype, pair.wanted.dtype) for pair in pairs if pair.cast):
+    if unknown := [pair for pair in pairs if pair.stored.dtype not in ITEM_BYTES]:
+        yield Finding("unknown-type", _some([f"{_have(pair.stored)}: {pair.stored.dtype}" for pair in unknown]))
+    if cast := Counter((pair.stored.dtype, pair.wanted.dtype) for pair in pairs if _casts(pair)):
         yield Finding("other-type", tuple(f"{count} from {old} to {new}" for (old, new), count in cast.items()))
+
+
+def _laid_out(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[Pair]]]:
+    cudnn = {p.wanted.layer for p in pairs if any(step.name == "cudnn_input_kernel" for step in p.steps)}
+    for cause, inside in (("layout", False), ("cudnn", True)):
+        if some := [pair for pair in pairs if pair.steps and (pair.wanted.layer in cudnn) is inside]:
+            yield cause, some
+
+
+def _casts(pair: Pair) -> bool:
+    return pair.cast and pair.stored.dtype in ITEM_BYTES
 
 
 def _some(lines: Sequence[str], shown: int = _SHOWN) -> tuple[str, ...]:

@@ -69,15 +69,7 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = 
     Raises ANY-OPEN-043 if not every weight of both sides has its counterpart beyond doubt.
     """
     began = time.perf_counter()
-    wanted = wanted_by(model, weights_only=True)
-    tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
-    same = _same_places(model, contents, tensors, _facts(model, wanted)) if rules is None else []
-    if same and not what_is_open(Mapping(unused=_unpaired(tensors, same)), training=False):
-        return _assigned(model, contents, same, [], [], began)
-    if rules is not None:
-        mapping = rules.apply(contents.tensors, wanted)
-    else:
-        mapping = propose(tensors, wanted, ordered=contents.format in _H5)
+    mapping = mapping_into(model, contents, rules)
     if wrong := what_is_open(mapping, training=False):
         lines = [*wrong[:_SHOWN], *([f"  ... and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else [])]
         head = f"the weights of {contents.path} do not all find a place in {model.name!r}; nothing was changed"
@@ -90,6 +82,19 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = 
     kept = {want.name: "kept by a rule" for want in mapping.kept}
     dropped = {tensor.name: "dropped by a rule" for item in mapping.dropped for tensor in item.tensors}
     return replace(report, started=kept, ignored={**report.ignored, **dropped})
+
+
+def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = None) -> Mapping:
+    """Return which weights of a file fill which of a model: by the user's rules, by places of its format, by names."""
+    wanted = wanted_by(model, weights_only=True)
+    if rules is not None:
+        return rules.apply(contents.tensors, wanted)
+    tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
+    same = _same_places(model, contents, tensors, _facts(model, wanted))
+    mapping = Mapping(pairs=tuple(same), unused=_unpaired(tensors, same))
+    if same and not what_is_open(mapping, training=False):
+        return mapping
+    return propose(tensors, wanted, ordered=contents.format in _H5)
 
 
 def _same_places(

@@ -22,6 +22,7 @@ from anyrig.mapping.canonical import in_common_words, parts_of, speaks_foreign, 
 from anyrig.mapping.fit import cause_of_misfit, cudnn_steps, fitted
 from anyrig.mapping.layout import Step
 from anyrig.mapping.prefixes import moved_prefixes
+from anyrig.mapping.recurrent import as_cudnn
 from anyrig.mapping.result import Ambiguous, Mapping, Misfit, Pair, Stored
 from anyrig.mapping.sides import stored_side
 from anyrig.mapping.slots import is_training_state, slot_pairs
@@ -71,6 +72,7 @@ def propose(
 
 
 def _mapping(search: _Search, training: list[Stored], others: list[Wanted]) -> Mapping:
+    search.pairs, search.misfits = as_cudnn(search.pairs, search.misfits)
     direct = _same_names(training, others)
     taken = {pair.wanted.name for pair in direct}
     slots = direct + slot_pairs(training, [item for item in others if item.name not in taken], search.pairs)

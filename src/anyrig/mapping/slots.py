@@ -51,8 +51,8 @@ def is_training_state(stored: Stored, names: AbstractSet[str]) -> bool:
 
 
 def slot_pairs(stored: Sequence[Stored], wanted: Sequence[Wanted], weights: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs of slots whose weights are paired, and of scalars by their names."""
-    weight_of = {pair.wanted.name: pair.stored.name for pair in weights}
+    """Return the pairs of slots whose weights are paired, and not laid out anew: nothing says how their slots are."""
+    weight_of = {pair.wanted.name: pair.stored.name for pair in weights if not pair.steps}
     known: dict[tuple[str, str], Stored] = {}
     for item in stored:
         of, _, slot = item.name.rpartition("/")
