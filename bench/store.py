@@ -158,6 +158,7 @@ def main() -> None:
 
 
 def write(folder: Path, report: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "store.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 

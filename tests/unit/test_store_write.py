@@ -300,3 +300,21 @@ def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "write", lambda descriptor, data: whole(descriptor, data[:7]))
     checkpoint = write_checkpoint(tmp_path, 1, some_tensors(), progress={})
     assert verify_checkpoint(checkpoint) == []
+
+
+def test_the_disk_is_told_of_bytes_while_more_are_written(tmp_path: Path) -> None:
+    told: list[tuple[int, int, int]] = []
+
+    class Recording(LocalFiles):
+        def begin_flush(self, descriptor: int, start: int, size: int) -> None:
+            told.append((start, size, os.fstat(descriptor).st_size))
+            super().begin_flush(descriptor, start, size)
+
+    parts = [StoredTensor(name=f"model/{i}", array=np.full(3 * 2**18, i, np.float32)) for i in range(4)]
+    write_checkpoint(tmp_path, 1, parts, progress={}, files=Recording())
+
+    assert len(told) == 3
+    assert told[0][0] == 0
+    assert all(start + size == written for start, size, written in told)
+    assert [start for start, _, _ in told[1:]] == [start + size for start, size, _ in told[:-1]]
+    assert not verify_checkpoint(open_checkpoint(tmp_path / "step-000000001"))

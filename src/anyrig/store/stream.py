@@ -14,21 +14,27 @@ from anyrig.store.digest import ChunkedHash, blocks
 from anyrig.store.local import LocalFiles
 from anyrig.store.manifest import FileEntry
 
+_BEGIN_FLUSH_BYTES = 4 * 2**20
+
 
 class NewFile:
-    """A file being written: its hash so far, and at the end its entry."""
+    """A file being written: its hash so far, and at the end its entry. The disk works while it is written."""
 
     def __init__(self, folder: Path, name: str, files: LocalFiles) -> None:
         self._path, self._name, self._files = folder / name, name, files
         self._hash = xxhash.xxh3_128()
         self._descriptor = files.create(self._path)
         self.size = 0
+        self._flushing = 0  # so many bytes the disk was told of
 
     def write(self, block: memoryview) -> None:
         """Append a block."""
         self._files.write(self._descriptor, block)
         self._hash.update(block)
         self.size += len(block)
+        if (waiting := self.size - self._flushing) >= _BEGIN_FLUSH_BYTES:
+            self._files.begin_flush(self._descriptor, self._flushing, waiting)
+            self._flushing = self.size
 
     def finish(self) -> FileEntry:
         """Make the file read-only and flush it; return its entry once it has the size that was written."""
