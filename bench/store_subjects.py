@@ -260,12 +260,15 @@ def flush(folder: Path) -> None:
 def round_of(ways: Any, way: str, folder: Path) -> dict[str, float]:
     """Save and load once; return seconds: `pause` until the call returns, `save` until all is on the disk.
 
-    Those that do not flush what they write are followed by a flush. What the system still has to write is written
-    before each measurement.
+    A step of training comes first: else variables could still share the pages of a file that was loaded before. Those
+    that do not flush what they write are followed by a flush. What the system still has to write is written before each
+    measurement.
     """
     path = folder / "state"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if isinstance(ways, TensorFlowWays):
+        ways.train()
     os.sync()
     saved = ways.sample(ways.model) if isinstance(ways, TensorFlowWays) else None
     pause, whole = ways.save(way, path)

@@ -62,14 +62,14 @@ def train(devices: int, family: str) -> dict[str, Any]:
         function = getattr(keras.applications, member.function)
         shape = (member.pixels, member.pixels, 3)
         model = function(weights=None, input_shape=shape, classes=CLASSES, **member.arguments)
-        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
+        model.compile(keras.optimizers.SGD(1e-4, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
         return model
 
     started = time.perf_counter()
     rig = Rig(devices)
     model = rig.build(build)
     generator = np.random.default_rng(0)
-    x = generator.uniform(0, 255, (ROWS, member.pixels, member.pixels, 3)).astype("float32")
+    x = generator.uniform(0, 1, (ROWS, member.pixels, member.pixels, 3)).astype("float32")
     y = generator.integers(0, CLASSES, ROWS)
     batch = Batch(global_size=SIZE, virtual_replicas=VIRTUAL_REPLICAS)
     history = rig.fit(model, x, y, batch=batch, shuffle=False, verbose=0).history

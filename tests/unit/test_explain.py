@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from anyrig.cli.main import run
 from anyrig.diagnose.causes import CAUSES
 from anyrig.diagnose.explain import explain
 from anyrig.formats.contents import Contents, FileTensor
+from anyrig.mapping.apply import arrays as arrays_of
 from anyrig.mapping.propose import propose
 from anyrig.mapping.rules import Rules
+from anyrig.mapping.sides import wanted_side
 from anyrig.state.wanted import Wanted
 from tests.unit.mapping_sides import layer, numbers, stored, tensor
 
@@ -187,10 +190,44 @@ def test_B027_slots_of_a_kernel_that_is_laid_out_anew_begin_anew() -> None:
     assert mapping.missing == (slot,)
 
 
-@pytest.mark.parametrize("cause", ["incomplete", "another-model", "fused", "bn-folded"])
+@pytest.mark.parametrize("cause", ["incomplete", "another-model", "bn-folded"])
 def test_no_rule_keeps_what_is_lost_or_of_another_model(cause: str) -> None:
     tensors, wanted = CASES[cause]
     assert [line for finding in explain(contents(tensors), wanted).findings for line in finding.repair] == []
+
+
+PARTS = ("value", "query", "key")  # stored in another order than the usual one
+SPLIT = {f"att/{part}/kernel": numbers((8, 8), seed) for seed, part in enumerate(PARTS)}
+FUSED = {"att/qkv/kernel": np.concatenate([SPLIT[f"att/{part}/kernel"] for part in ("query", "key", "value")], 1)}
+
+
+@pytest.mark.parametrize(("held", "model"), [(SPLIT, FUSED), (FUSED, SPLIT)], ids=["join", "split"])
+def test_fused_kernels_are_joined_and_split_by_the_rules_shown(
+    held: dict[str, Any], model: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = [w for name, value in model.items() for w in named(name[: -len("/kernel")], {"kernel": value.shape})]
+    (finding,) = explain(contents(stored(held)), wanted).findings
+    assert finding.cause == "fused"
+    (tmp_path / "rules.yaml").write_text("\n".join(["version: 1", "rules:", *finding.repair]), encoding="utf-8")
+
+    rules = Rules.load(tmp_path / "rules.yaml")
+    mapping = rules.apply(stored(held), wanted)
+    assert mapping.complete
+    assert {name: value.tobytes() for name, value in arrays_of(mapping)} == {
+        f"model/{name}": value.tobytes() for name, value in model.items()
+    }
+    again = Rules.of(mapping).apply(stored(held), wanted)
+    assert [(p.stored, p.wanted, p.steps) for p in again.pairs] == [
+        (p.stored, p.wanted, p.steps) for p in mapping.pairs
+    ]
+
+
+def test_B106_towers_of_two_files_are_told_apart_by_their_numbers() -> None:
+    names = [f"tower_{number}/conv1/{leaf}" for number in (0, 1) for leaf in ("weights", "biases")]
+    tensors = stored({name: numbers((3, 3), seed) for seed, name in enumerate(names)})
+    found = explain(contents(tensors), wanted_side(contents(tensors)))
+    assert found.findings == ()
+    assert [(pair.stored.name, pair.wanted.name) for pair in found.mapping.pairs] == [(name, name) for name in names]
 
 
 def test_what_order_alone_would_decide_shows_both_ways() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,25 @@ def test_what_they_do_not_name_is_proposed(tmp_path: Path) -> None:
         ),
         ("version: 1\nrules: [{from: teacher/weight, to: model/one/bias}]", "ANY-MAP-006", "does not fit"),
         ("version: 1\nrules: [{from: *x}", "ANY-MAP-002", "is no file of rules"),
+        ("version: 1\nrules: [{from: [a, 3], to: b}]", "ANY-MAP-002", "no mapping of texts"),
+        ("version: 1\nrules: [{from: a, to: b, axis: 1}]", "ANY-MAP-002", "it takes from and to"),
+        ("version: 1\nrules: [{from: [a, b], to: c, axis: last}]", "ANY-MAP-002", "no mapping of texts"),
+        ("version: 1\nrules: [{from: [], to: c}]", "ANY-MAP-002", "it takes from and to"),
+        (
+            "version: 1\nrules: [{from: [module/first/bias, module/third/bias], to: model/one/bias}]",
+            "ANY-MAP-003",
+            "of 2 tensors to join it matches 1: module/first/bias",
+        ),
+        (
+            "version: 1\nrules: [{from: [module/first/weight, teacher/weight], to: model/one/bias}]",
+            "ANY-MAP-006",
+            "cannot be joined along axis -1: module/first/weight [3, 2] F32, teacher/weight [7] F32",
+        ),
+        (
+            "version: 1\nrules: [{from: [module/first/bias, module/second/bias], to: model/one/bias, axis: 1}]",
+            "ANY-MAP-006",
+            "cannot be joined along axis 1",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, code: str, said: str) -> None:
@@ -110,6 +130,7 @@ STEPS = st.sampled_from(
 )  # fmt: skip
 RULES = st.one_of(
     st.builds(Rule, NAMES, NAMES, st.one_of(st.none(), st.lists(STEPS, min_size=1, max_size=3).map(tuple))),
+    st.builds(Rule, st.lists(NAMES, min_size=1, max_size=3).map(tuple), NAMES, st.none(), st.integers(-3, 3)),
     st.builds(Rule, NAMES, st.none()),
     st.builds(Rule, st.none(), NAMES),
 )
@@ -120,6 +141,18 @@ def test_written_and_read_again_they_are_the_same(found: list[Rule], tmp_path_fa
     path = tmp_path_factory.mktemp("rules") / "rules.yaml"
     path.write_text(Rules(tuple(found)).text(), encoding="utf-8")
     assert Rules.load(path).rules == tuple(found)
+
+
+def test_stars_stand_for_the_same_in_all_that_is_joined(tmp_path: Path) -> None:
+    held = {f"{part}_{layer}": numbers((2, 2), seed) for seed, (layer, part) in enumerate(product("ab", "qk"))}
+    model = [*layer("a", {"qk": (4, 2)}, automatic=False), *layer("b", {"qk": (4, 2)}, rank=1, automatic=False)]
+    mapping = rules(tmp_path, "version: 1\nrules: [{from: [q_*, k_*], to: model/*/qk, axis: 0}]").apply(
+        stored(held), model
+    )
+    assert mapping.complete
+    assert {name: value.tobytes() for name, value in arrays(mapping)} == {
+        f"model/{name}/qk": held[f"q_{name}"].tobytes() + held[f"k_{name}"].tobytes() for name in "ab"
+    }
 
 
 def test_rules_of_a_mapping_give_it_again(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def _findings(mapping: Names, weights: Sequence[Wanted]) -> Iterator[Finding]:
     if another:
         yield Finding("another-model", (f"{shared:.0%} of the model's {len(weights)} shapes are in the file",))
     for each in special:
-        yield Finding(each.cause, each.evidence)
+        yield Finding(each.cause, each.evidence, each.rules)
     for cause in dict.fromkeys(item.cause for item in mapping.misfits):
         yield _misfits(cause, [item for item in mapping.misfits if item.cause == cause])
     yield from (_ambiguous(item) for item in mapping.ambiguous if not _told_already(item, special))

@@ -16,16 +16,18 @@ _Item = TypeVar("_Item", Stored, Wanted)
 _PART = re.compile(r"(.+)/part_(\d+)(/.+)?")
 _FUSED = (3, 4)  # query, key, value; the gates of an LSTM
 _STATISTIC = "moving_variance"
+_ORDER = "nothing shows the order in which they are joined: change it below if yours is another"
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """A cause of the catalogue, its evidence, and the names on both sides that it accounts for."""
+    """A cause of the catalogue, its evidence, the names on both sides it accounts for, and rules that settle it."""
 
     cause: str
     evidence: tuple[str, ...]
     stored: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 def parted(mapping: Mapping, unused: Sequence[Stored]) -> list[Parted]:
@@ -51,16 +53,21 @@ def _fused(unused: Sequence[Stored], missing: Sequence[Wanted]) -> Iterator[Part
     """Several of one shape, side by side, and one on the other side that is as large as all of them along one axis."""
     for want in missing:
         for many in _side_by_side(unused):
-            if _times(many[0].shape, want.shape) == len(many):
+            if (along := _along(many[0].shape, want.shape, len(many))) is not None:
                 stored = tuple(item.name for item in many)
                 line = f"{', '.join(stored)} {list(many[0].shape)} each -> {want.name} {list(want.shape)}"
-                yield Parted("fused", (line,), stored, (want.name,))
+                rule = f"- {{from: [{', '.join(stored)}], to: {want.name}, axis: {along}}}"
+                yield Parted("fused", (line, _ORDER), stored, (want.name,), (rule,))
     for item in unused:
         for wants in _side_by_side(missing):
-            if _times(wants[0].shape, item.shape) == len(wants):
+            if (along := _along(wants[0].shape, item.shape, len(wants))) is not None:
                 wanted = tuple(want.name for want in wants)
                 line = f"{item.name} {list(item.shape)} -> {', '.join(wanted)} {list(wants[0].shape)} each"
-                yield Parted("fused", (line,), (item.name,), wanted)
+                rules = tuple(
+                    f"- {{from: {item.name}, to: {name}, layout: [{{block: [{along}, {index}, {len(wants)}]}}]}}"
+                    for index, name in enumerate(wanted)
+                )
+                yield Parted("fused", (line, _ORDER), (item.name,), wanted, rules)
 
 
 def _side_by_side(items: Sequence[_Item]) -> list[list[_Item]]:
@@ -68,15 +75,21 @@ def _side_by_side(items: Sequence[_Item]) -> list[list[_Item]]:
     for item in items:
         parts = parts_of(item.name)
         groups[parts[:-2], parts[-1], item.shape].append(item)
-    return [group for group in groups.values() if len(group) in _FUSED]
+    return [sorted(group, key=_usual_order) for group in groups.values() if len(group) in _FUSED]
 
 
-def _times(one: tuple[int, ...], whole: tuple[int, ...]) -> int:
-    """Return how many of `one` make `whole` along a single axis; 0 if none do."""
-    differing = [(a, b) for a, b in zip(one, whole, strict=False) if a != b]
-    if len(one) != len(whole) or len(differing) != 1 or differing[0][1] % differing[0][0]:
-        return 0
-    return differing[0][1] // differing[0][0]
+def _usual_order(item: Stored | Wanted) -> int:
+    """Query before key before value; others as they are listed."""
+    first = parts_of(item.name)[-2:-1]
+    return next((index for index, letter in enumerate("qkv") if first and first[0].lower().startswith(letter)), 3)
+
+
+def _along(one: tuple[int, ...], whole: tuple[int, ...], count: int) -> int | None:
+    """Return the axis along which `count` of `one` make `whole`; None if there is none."""
+    if len(one) != len(whole):
+        return None
+    differing = [axis for axis, (a, b) in enumerate(zip(one, whole, strict=True)) if a != b]
+    return differing[0] if len(differing) == 1 and one[differing[0]] * count == whole[differing[0]] else None
 
 
 def _folded(mapping: Mapping, unused: Sequence[Stored]) -> Iterator[Parted]:

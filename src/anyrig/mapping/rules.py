@@ -3,11 +3,13 @@
     version: 1
     rules:
       - {from: module/*/weight, to: model/*/kernel, layout: [transpose]}
+      - {from: [att_*/q, att_*/k, att_*/v], to: model/att_*/qkv, axis: 1}
       - {drop: teacher/*}           # stored, and not wanted
       - {keep: model/head/*}        # wanted, and left at the model's own value
 
 `from` and `drop` are names (or further names) of the file's tensors, `to` and `keep` of the model's variables. A `*`
-stands for any text of one or more characters, in `to` for the same as in `from`, in order. `layout` are steps of
+stands for any text of one or more characters, in `to` for the same as in `from`, in order. Several names under `from`
+are joined along `axis` (the last, if it is not said), where their stars stand for the same. `layout` are steps of
 `anyrig.mapping.layout`, a name or `{name: value}`; without it the one layout that fits is taken.
 """
 
@@ -26,28 +28,15 @@ import yaml
 from anyrig.errors import UsageError
 from anyrig.formats.contents import FileTensor
 from anyrig.mapping.fit import fitted
-from anyrig.mapping.layout import STEPS, Step
+from anyrig.mapping.layout import STEPS
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Mapping, Pair, Stored
-from anyrig.mapping.sides import stored_side
+from anyrig.mapping.rule import Rule, malformed, plain, rule_of
+from anyrig.mapping.sides import joined_as, stored_side
 from anyrig.state.wanted import Wanted
 
 _STAR = re.compile(r"(?<!\\)\*")
-_KEYS = ("from", "to", "layout", "drop", "keep")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: `source` and `target` are patterns. A drop has no `target`, a keep no `source`."""
-
-    source: str | None
-    target: str | None
-    layout: tuple[Step, ...] | None = None
-
-    def __str__(self) -> str:
-        if self.source is None or self.target is None:
-            return f"drop: {self.source}" if self.target is None else f"keep: {self.target}"
-        return f"from: {self.source}"
+_JOINED = " + "
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +52,36 @@ class Rules:
         try:
             data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise _malformed(path, str(error).replace("\n", " ")) from error
+            raise malformed(path, str(error).replace("\n", " ")) from error
         if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(data.get("rules"), list):
-            raise _malformed(path, "expected `version: 1` and a list `rules`")
-        return cls(tuple(_rule(path, number, item) for number, item in enumerate(data["rules"], 1)), str(path))
+            raise malformed(path, "expected `version: 1` and a list `rules`")
+        return cls(tuple(rule_of(path, number, item) for number, item in enumerate(data["rules"], 1)), str(path))
 
     @classmethod
     def of(cls, mapping: Mapping) -> Rules:
         """Return rules that give the pairs of a mapping again, and leave what it leaves."""
-        pairs = [Rule(_literal(pair.stored.name), _literal(pair.wanted.name), pair.steps) for pair in mapping.pairs]
+        pairs = [
+            Rule(
+                _source_of(pair.stored),
+                _literal(pair.wanted.name),
+                pair.steps,
+                pair.stored.axis if _is_joined(pair.stored) else -1,
+            )
+            for pair in mapping.pairs
+        ]
         drops = [Rule(_literal(item.name), None) for item in mapping.dropped]
         return cls((*pairs, *drops, *(Rule(None, _literal(want.name)) for want in mapping.kept)))
 
     def text(self) -> str:
         """Return them as the YAML of a rules file."""
-        plain = {"version": 1, "rules": [_plain(rule) for rule in self.rules]}
-        return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+        data = {"version": 1, "rules": [plain(rule) for rule in self.rules]}
+        return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
 
     def apply(self, tensors: Iterable[FileTensor], wanted: Iterable[Wanted]) -> Mapping:
         """Return the mapping that these rules give, and for all that they do not name the one that is proposed.
 
         Raises ANY-MAP-003 (a rule that nothing matches), -004 (it leads to no variable), -005 (two tensors for one
-        variable), -006 (no one layout fits).
+        variable), -006 (no one layout fits, or tensors cannot be joined).
         """
         stored, wants = stored_side(tensors), list(wanted)
         pairs: dict[str, Pair] = {}
@@ -94,15 +91,16 @@ class Rules:
             if rule.source is None:
                 kept += self._some([want for want in wants if _matches(rule.target or "", want)], number)
             elif rule.target is None:
-                dropped += self._some([item for item in stored if _matches(rule.source, item)], number)
+                dropped += self._some([item for item in stored if _matches(rule.sources[0], item)], number)
             else:
                 for pair in self._some(list(self._pairs(rule, number, stored, wants)), number):
                     self._refuse_second(pair, pairs, number)
                     pairs[pair.wanted.name] = pair
-        used = {pair.stored.name for pair in pairs.values()} | {item.name for item in dropped}
+        settled = (*(pair.stored for pair in pairs.values()), *dropped)
+        used = {tensor.name for item in settled for tensor in item.tensors}
         filled = pairs.keys() | {want.name for want in kept}
         rest = propose(
-            [item for item in stored if item.name not in used and item.tensors[0].role == "weight"],
+            [item for item in stored if item.tensors[0].name not in used and item.tensors[0].role == "weight"],
             [want for want in wants if want.name not in filled],
         )
         return replace(
@@ -111,14 +109,10 @@ class Rules:
 
     def _pairs(self, rule: Rule, number: int, stored: Sequence[Stored], wants: Sequence[Wanted]) -> Iterator[Pair]:
         known = {name: want for want in wants for name in (*want.aliases, want.name)}
-        pattern = _pattern(rule.source)
-        for item in stored:
-            found = next((m for name in (item.name, *item.aliases) if (m := pattern.fullmatch(name))), None)
-            if found is None:
-                continue
-            texts = iter(found.groups())
+        for item, texts in self._sources(rule, number, stored):
+            rest = iter(texts)
             parts = [part.replace("\\*", "*") for part in _STAR.split(rule.target or "")]
-            name = parts[0] + "".join(next(texts, "*") + part for part in parts[1:])
+            name = parts[0] + "".join(next(rest, "*") + part for part in parts[1:])
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 raise UsageError(
@@ -127,6 +121,38 @@ class Rules:
                     hint=f"did you mean {near[0]}?" if near else "see its names: anyrig explain FILE MODEL",
                 )
             yield self._pair(rule, number, item, known[name])
+
+    def _sources(self, rule: Rule, number: int, stored: Sequence[Stored]) -> Iterator[tuple[Stored, tuple[str, ...]]]:
+        """Yield what the rule takes from the file, and what its stars stand for there."""
+        found: dict[tuple[str, ...], list[Stored]] = {}
+        for source in rule.sources:
+            for item, texts in _matching(source, stored):
+                found.setdefault(texts, []).append(item)
+        for texts, items in found.items():
+            if len(rule.sources) == 1:
+                yield from ((item, texts) for item in items)
+            else:
+                yield self._joined(rule, number, items), texts
+
+    def _joined(self, rule: Rule, number: int, items: Sequence[Stored]) -> Stored:
+        name = _JOINED.join(item.name for item in items)
+        if len(items) != len(rule.sources):
+            raise UsageError(
+                "ANY-MAP-003",
+                self._at(number, f"of {len(rule.sources)} tensors to join it matches {len(items)}: {name}"),
+                hint="see the names: anyrig inspect --tensors FILE",
+            )
+        tensors = [tensor for item in items for tensor in item.tensors]
+        rank = len(items[0].shape)
+        whole = joined_as(name, tensors, rule.axis % rank) if -rank <= rule.axis < rank else None
+        if whole is None or len(tensors) != len(items):
+            shapes = ", ".join(f"{item.name} {list(item.shape)} {item.dtype}" for item in items)
+            raise UsageError(
+                "ANY-MAP-006",
+                self._at(number, f"these cannot be joined along axis {rule.axis}: {shapes}"),
+                hint="say another axis, or name tensors that agree in all other axes and in type",
+            )
+        return whole
 
     def _pair(self, rule: Rule, number: int, item: Stored, want: Wanted) -> Pair:
         why = f"rule {number} of {self.origin}"
@@ -174,56 +200,29 @@ def _pattern(text: str | None) -> re.Pattern[str]:
     return re.compile("(.+)".join(re.escape(part.replace("\\*", "*")) for part in parts), re.DOTALL)
 
 
+def _matching(text: str, stored: Iterable[Stored]) -> Iterator[tuple[Stored, tuple[str, ...]]]:
+    """Yield the tensors that a pattern matches, and what its stars stand for."""
+    pattern = _pattern(text)
+    for item in stored:
+        found = next((m for name in (item.name, *item.aliases) if (m := pattern.fullmatch(name))), None)
+        if found is not None:
+            yield item, found.groups()
+
+
 def _matches(text: str, item: Stored | Wanted) -> bool:
     pattern = _pattern(text)
     return any(pattern.fullmatch(name) for name in (item.name, *item.aliases))
 
 
+def _is_joined(stored: Stored) -> bool:
+    return len(stored.tensors) > 1 and stored.name == _JOINED.join(tensor.name for tensor in stored.tensors)
+
+
+def _source_of(stored: Stored) -> str | tuple[str, ...]:
+    if _is_joined(stored):
+        return tuple(_literal(tensor.name) for tensor in stored.tensors)
+    return _literal(stored.name)
+
+
 def _literal(name: str) -> str:
     return name.replace("*", "\\*")
-
-
-def _rule(path: str | os.PathLike[str], number: int, item: Any) -> Rule:
-    if not isinstance(item, dict) or not item or not all(isinstance(item[key], str) for key in item if key != "layout"):
-        raise _malformed(path, f"rule {number} is no mapping of texts")
-    if unknown := [str(key) for key in item if key not in _KEYS]:
-        near = difflib.get_close_matches(unknown[0], _KEYS, n=1)
-        raise _malformed(path, f"rule {number} has {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    keys = set(item) - {"layout"}
-    if keys == {"from", "to"}:
-        steps = item.get("layout")
-        return Rule(item["from"], item["to"], None if steps is None else tuple(_steps(path, number, steps)))
-    if keys not in ({"drop"}, {"keep"}) or "layout" in item:
-        raise _malformed(path, f"rule {number} has {', '.join(item)}: it takes from and to, or drop, or keep")
-    return Rule(item.get("drop"), item.get("keep"))
-
-
-def _steps(path: str | os.PathLike[str], number: int, steps: Any) -> Iterator[Step]:
-    for step in steps if isinstance(steps, list) else [steps]:
-        name, value = next(iter(step.items())) if isinstance(step, dict) and len(step) == 1 else (step, None)
-        if name not in STEPS:
-            raise _malformed(path, f"rule {number} has the layout {step!r}; known are {', '.join(STEPS)}")
-        yield Step(name, _tuples(value))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-def _lists(value: Any) -> Any:
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(rule: Rule) -> dict[str, Any]:
-    if rule.source is None or rule.target is None:
-        return {"drop": rule.source} if rule.target is None else {"keep": rule.target}
-    steps = [step.name if step.value is None else {step.name: _lists(step.value)} for step in rule.layout or ()]
-    return {"from": rule.source, "to": rule.target, **({"layout": steps} if steps else {})}
-
-
-def _malformed(path: str | os.PathLike[str], what: str) -> UsageError:
-    return UsageError(
-        "ANY-MAP-002",
-        f"{path} is no file of rules: {what}",
-        hint="write `version: 1`, and under `rules:` lines such as `- {from: old/*, to: model/*}`",
-    )

@@ -17,6 +17,7 @@ from anyrig.mapping.slots import slot_of
 from anyrig.state.wanted import Wanted
 
 _PART = re.compile(r"(.+)/part_(\d+)(/.+)?")
+_COUNTED = re.compile(r"(?!(tower|replica)_\d+$).*[a-z0-9][._-]\d+|vars")  # a tower's number says which one it is
 
 
 def stored_side(tensors: Iterable[FileTensor]) -> list[Stored]:
@@ -83,7 +84,7 @@ def _wanted(tensor: FileTensor, slot: tuple[str, str] | None) -> Wanted:
         role="optimizer" if slot and tensor.role == "weight" else tensor.role,
         layer="/".join(parts[:-1]),
         leaf=parts[-1],
-        automatic=any(re.fullmatch(r".*[a-z0-9][._-]\d+|vars", part) for part in parts[:-1]),
+        automatic=any(_COUNTED.fullmatch(part) for part in parts[:-1]),
         of=tensor.of or (slot[0] if slot else None),
         slot=tensor.slot or (slot[1] if slot else None),
     )
