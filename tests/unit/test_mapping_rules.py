@@ -14,7 +14,8 @@ from anyrig.errors import UsageError
 from anyrig.mapping.apply import arrays
 from anyrig.mapping.layout import Step
 from anyrig.mapping.propose import propose
-from anyrig.mapping.rules import Rule, Rules
+from anyrig.mapping.rule import Rule
+from anyrig.mapping.rules import Rules
 from tests.unit.mapping_sides import layer, numbers, stored
 
 FILE = {
