@@ -243,6 +243,7 @@ def load(
     exclude: Sequence[str] = (),
     strict: bool = True,
     cast: bool | Mapping[str, str] = False,
+    rename: Mapping[str, str] | None = None,
     verify: Verify = "full",
     mmap: bool | None = None,
     missing_ok: bool = False,
@@ -261,6 +262,9 @@ def load(
     * `slots="partial"` keeps what fits of an optimizer that was changed: a layer unfrozen, amsgrad switched, a
       schedule added. Slots go by variable and name. Of an optimizer of another class only the averages are kept.
     * `cast=True` converts between floating types, `cast={pattern: dtype}` the tensors named to the model's dtype.
+    * `rename={"body": "encoder/body"}` says what a layer, or any first part of a name, is called in the model;
+      `{"block_*": "stage_*"}` what a pattern of whole names is. Slots and averages of a variable follow it, and so do
+      files of a layer. Names are those of the checkpoint, or Keras's own; `include` and the others see the new ones.
 
     `verify` compares checksums of what is loaded: "full", "fast" (a sample) or "off" (sizes only; on CPU pages are then
     read when they are first used, and the system begins to read them ahead). On CPU variables share the pages of the
@@ -282,6 +286,7 @@ def load(
         "exclude": tuple(exclude),
         "strict": strict,
         "cast": cast,
+        "rename": rename,
     }
     with _holding(into, optimizer):
         return _as_long_as_replaced(here, lambda: _load(here, into, mmap, verify, settings))

@@ -443,6 +443,99 @@ def test_the_hint_of_a_load_that_does_not_fit_names_settings_that_load_it(tmp_pa
     anyrig.load(tmp_path / "c", model, metrics=False, strict=False, slots="partial")
 
 
+def encoded(body: str = "encoder/body", head: str = "top") -> keras.Model:
+    """The model of `build` in other words: one layer inside another model, one with another name."""
+    outer, _, name = body.rpartition("/")
+    inner: Any = layers.Dense(32, name=name)
+    if outer:
+        inner = keras.Sequential([keras.Input((16,)), inner], name=outer)
+    model = keras.Sequential([keras.Input((16,)), inner, layers.Dense(4, name=head, use_bias=False)])
+    model.compile(keras.optimizers.Adam(0.01, use_ema=True), "mse", run_eagerly=True)
+    return model
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        {"body": "encoder/body", "head": "top"},
+        {"model/body": "model/encoder/body", "model/head/kernel": "model/top/kernel"},
+        {"bod*": "encoder/bod*", "he*/kernel": "top/kernel"},
+    ],
+    ids=["layers", "names", "patterns"],
+)
+def test_renamed_layers_bring_their_slots_and_averages_and_train_on_alike(
+    tmp_path: Path, rename: dict[str, str]
+) -> None:
+    model = trained(tmp_path / "c", keras.optimizers.Adam(0.01, use_ema=True))
+    other = encoded()
+    report = anyrig.load(tmp_path / "c", into=other, rename=rename)
+    assert (report.ignored, report.started) == ({}, {})
+    assert report.renamed["optimizer/main/encoder/body/kernel/velocity"] == "optimizer/main/body/kernel/velocity"
+    assert report.renamed["ema/top/kernel"] == "ema/head/kernel"
+    assert "model/body/bias as model/encoder/body/bias" in str(report)
+    assert next(line.why for line in report.tensors if line.name == "model/top/kernel") == "stored as model/head/kernel"
+    for trained_one in (model, other):
+        trained_one.train_on_batch(X, Y)
+    words = {"encoder/": "", "top/": "head/"}
+
+    def as_before(name: str) -> str:
+        for new, old in words.items():
+            name = name.replace(new, old)
+        return name
+
+    assert {as_before(name): value for name, value in state_of(other).items()} == state_of(model)
+
+
+def test_U01_two_layers_are_exchanged_and_what_order_alone_would_decide_is_said(tmp_path: Path) -> None:
+    def twins() -> keras.Model:
+        return keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(4)])
+
+    model = twins()
+    anyrig.save(tmp_path / "c", model, optimizer=False)
+    other = twins()
+    anyrig.load(tmp_path / "c", into=other, rename={"dense.0": "dense.1", "dense.1": "dense.0"})
+    first, second = (layer.kernel.numpy().tobytes() for layer in model.layers)
+    assert [layer.kernel.numpy().tobytes() for layer in other.layers] == [second, first]
+
+
+def test_files_of_a_renamed_layer_follow_it(tmp_path: Path) -> None:
+    def looking(name: str) -> keras.Model:
+        words = keras.Input((), dtype="string")
+        return keras.Model(words, layers.StringLookup(name=name)(words))
+
+    model = looking("words")
+    model.layers[1].set_vocabulary(["a", "b"])
+    anyrig.save(tmp_path / "c", model)
+    other = looking("tokens")
+    anyrig.load(tmp_path / "c", into=other, rename={"words": "tokens"})
+    assert other.layers[1].get_vocabulary() == ["[UNK]", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rename", "said"),
+    [
+        ({"bdoy": "encoder"}, "'bdoy' is no name"),
+        ({"bod": "encoder"}, "'bod' is no name, and no first part of a name"),
+        ({"body": "a", "bo*": "b*"}, "'body' and 'bo*' both name model/body/"),
+        ({"head": "body"}, "two tensors would be model/body/kernel"),
+    ],
+)
+def test_renames_that_make_no_sense_are_refused(tmp_path: Path, rename: dict[str, str], said: str) -> None:
+    trained(tmp_path / "c")
+    assert said in difference("ANY-STATE-018", tmp_path / "c", build(), rename=rename)
+
+
+def test_a_refusal_shows_the_rename_that_would_load(tmp_path: Path) -> None:
+    trained(tmp_path / "c")
+    other = keras.Sequential(
+        [keras.Input((16,)), layers.Dense(32, name="body"), layers.Dense(4, use_bias=False, name="top")]
+    )
+    other.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
+    message = difference("ANY-STATE-005", tmp_path / "c", other)
+    assert 'if head is now called top: rename={"head": "top"}' in message
+    assert anyrig.load(tmp_path / "c", into=other, rename={"head": "top"}).started == {}
+
+
 def test_saving_again_replaces_and_digests_agree(tmp_path: Path) -> None:
     model = trained(tmp_path / "c")
     anyrig.load(tmp_path / "c", into=model)

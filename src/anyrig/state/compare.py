@@ -6,7 +6,7 @@ import difflib
 import glob
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from anyrig.errors import AnyrigError
@@ -45,12 +45,22 @@ def refuse_differences(stored: Sequence[Spec], wanted: Sequence[Spec], hints: It
         raise AnyrigError(
             "ANY-STATE-005",
             "the checkpoint does not fit the model; nothing was changed\n" + "\n".join(lines + more),
-            hint="; ".join([*_how_to_cast(differing), *_how_to_keep(pairs, stored, wanted), *hints, _AS_SAVED]),
+            hint="; ".join(
+                [
+                    *_how_to_cast(differing),
+                    *_how_to_rename(pairs),
+                    *_how_to_keep(pairs, stored, wanted),
+                    *hints,
+                    _AS_SAVED,
+                ]
+            ),
         )
 
 
-def refuse_ambiguous(stored: Sequence[Spec], wanted: Sequence[Spec]) -> None:
+def refuse_ambiguous(stored: Sequence[Spec], wanted: Sequence[Spec], said: Collection[str] = ()) -> None:
     """Raise ANY-STATE-006 if only the order of unnamed layers would decide which of them gets which values.
+
+    Of the names in `said` the user has said which tensor is meant.
 
     That is so where a name holds a position, another tensor of the same shape differs from it in positions only, and
     the fingerprint of the place in the graph is not the stored one.
@@ -58,7 +68,11 @@ def refuse_ambiguous(stored: Sequence[Spec], wanted: Sequence[Spec]) -> None:
     have = {spec.name: spec for spec in stored}
     group_of = {spec.name: (re.sub(r"\.\d+(?=/)", ".#", spec.name), spec.shape) for spec in wanted}
     counts = Counter(group_of.values())
-    moved = [spec for spec in wanted if spec.place != have[spec.name].place and counts[group_of[spec.name]] > 1]
+    moved = [
+        spec
+        for spec in wanted
+        if spec.place != have[spec.name].place and counts[group_of[spec.name]] > 1 and spec.name not in said
+    ]
     if moved:
         raise AnyrigError("ANY-STATE-006", _ambiguity(moved, stored, wanted, group_of), hint=_NAME_THEM)
 
@@ -87,6 +101,21 @@ def _how_to_cast(differing: Iterable[tuple[Spec | None, Spec]]) -> list[str]:
     floats = types and all("float" in name for pair in types for name in pair)
     each = ", ".join(f'"PATTERN": "{new}"' for new in sorted({new for _, new in types}))
     return [f"to convert on loading: {'cast=True, or ' if floats else ''}cast={{{each}}}"] if types else []
+
+
+def _how_to_rename(pairs: Iterable[tuple[Spec | None, Spec | None]]) -> list[str]:
+    """Say how one layer that has another name, and variables of the same names and shapes, is loaded."""
+    given: dict[str, dict[str, object]] = {}
+    asked: dict[str, dict[str, object]] = {}
+    for have, want in pairs:
+        for spec, other, layers in ((have, want, given), (want, have, asked)):
+            if spec is not None and other is None and _group(spec.name) == "model":
+                layer, _, leaf = spec.name.rpartition("/")
+                layers.setdefault(layer, {})[leaf] = spec.shape
+    if len(given) != 1 or list(given.values()) != list(asked.values()):
+        return []
+    old, new = (next(iter(layers)).removeprefix("model/") for layers in (given, asked))
+    return [f'if {old} is now called {new}: rename={{"{old}": "{new}"}}']
 
 
 def _how_to_keep(

@@ -32,14 +32,16 @@ class LoadReport:
 
     `restored`: file of each tensor that was loaded, by name. `ignored`: stored tensors left unused, with the reason.
     `started`: variables that were asked for and are not stored, with the reason; they keep the value they have in the
-    model, which for a new model is the initial one. `cast`: types before and after. `bytes` were loaded in `seconds`.
-    `progress` and `step` are what the checkpoint says; `notes` tell of versions that differ.
+    model, which for a new model is the initial one. `cast`: types before and after. `renamed`: stored names of those
+    that were loaded under another. `bytes` were loaded in `seconds`. `progress` and `step` are what the checkpoint
+    says; `notes` tell of versions that differ.
     """
 
     restored: Mapping[str, str]
     ignored: Mapping[str, str] = field(default_factory=dict)
     started: Mapping[str, str] = field(default_factory=dict)
     cast: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     seconds: float = 0.0
     source: str = "the checkpoint"
@@ -51,7 +53,12 @@ class LoadReport:
     @property
     def tensors(self) -> tuple[LoadedTensor, ...]:
         """Every tensor of the checkpoint, and every one of the model that was asked for, sorted by name."""
-        lines = [LoadedTensor(name, file, self.cast.get(name)) for name, file in self.restored.items()]
+        lines = [
+            LoadedTensor(
+                name, file, self.cast.get(name), f"stored as {self.renamed[name]}" if name in self.renamed else ""
+            )
+            for name, file in self.restored.items()
+        ]
         lines += [LoadedTensor(name, None, why=why) for name, why in self.ignored.items()]
         lines += [LoadedTensor(name, "the model's own value", why=why) for name, why in self.started.items()]
         return tuple(sorted(lines, key=lambda line: line.name))
@@ -66,6 +73,7 @@ class LoadReport:
             "seconds": round(self.seconds, 4),
             "verified": self.verified,
             "cast": {name: " -> ".join(types) for name, types in self.cast.items()},
+            "renamed": dict(self.renamed),
             "left": dict(self.ignored),
             "started": dict(self.started),
             "notes": list(self.notes),
@@ -86,6 +94,11 @@ class LoadReport:
         yield from (f"  note: {note}" for note in self.notes)
         casts = Counter(self.cast.values())
         yield from (f"  cast from {old} to {new}: {count} tensors" for (old, new), count in casts.items())
+        if self.renamed:
+            some = [f"{stored} as {name}" for name, stored in self.renamed.items()]
+            yield f"  renamed: {', '.join(some[:_SHOWN])}" + (
+                f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
+            )
         yield from _listed("not loaded", self.ignored)
         yield from _listed("not stored, keeps the model's own value", self.started)
 

@@ -9,7 +9,7 @@ before it have changed is undone (`undo.py` says how far).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ from anyrig.state.loss_scale import one_sided, start_again
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import optimizer_classes, optimizers
 from anyrig.state.partial import excused
+from anyrig.state.renamed import Renamed
 from anyrig.state.report import LoadReport
 from anyrig.state.tree import PlacedLayer, walk_layers
 from anyrig.state.undo import undone_on_failure
@@ -88,20 +89,32 @@ class Source(Protocol):
         ...
 
 
-def restore(checkpoint: Source, model: keras.Model, *, verify: Verify = "off", **settings: Any) -> LoadReport:
+def restore(
+    checkpoint: Source,
+    model: keras.Model,
+    *,
+    verify: Verify = "off",
+    rename: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> LoadReport:
     """Restore `model` from `checkpoint`: weights, seeds, optimizer, averages, metrics.
 
     `settings` are those of `Choice`: `weights_only` takes `model/` alone (weights and seeds), `metrics=False` leaves
-    out `metrics/`, and so on. What is left out is listed in the report, and so is a loss scale that only the checkpoint
-    or only the model has. On CPU variables share the checkpoint's pages until they are assigned anew. Raises
-    ANY-STATE-001 (model not built), -005 (does not fit), -006 (order alone would decide), -007 (metrics not built),
-    -008 (a layer's own loading failed), -014 to -017 (a setting does not make sense, types, optimizers).
+    out `metrics/`, and so on; `rename` is that of `Renamed`. What is left out is listed in the report, and so is a loss
+    scale that only the checkpoint or only the model has. On CPU variables share the checkpoint's pages until they are
+    assigned anew. Raises ANY-STATE-001 (model not built), -005 (does not fit), -006 (order alone would decide), -007
+    (metrics not built), -008 (a layer's own loading failed), -014 to -018 (a setting does not make sense, types,
+    optimizers).
     """
     began = time.perf_counter()
     choice = Choice(**settings)
     require_built(model)
+    renamed: Mapping[str, str] = {}
+    if rename:
+        checkpoint = Renamed(checkpoint, rename)
+        renamed = checkpoint.changed
     stored = [_spec(entry) for entry in checkpoint.manifest.tensors]
-    plan = _plan(model, stored, choice, checkpoint)
+    plan = _plan(model, stored, choice, checkpoint, renamed)
     files = [{file: checkpoint.asset(path) for file, path in own.files.items()} for own in plan.own]
     _refuse_other_vocabularies(plan.own, files)
     arrays = dict(checkpoint.tensors([spec.name for spec in plan.wanted], verify=verify))
@@ -122,6 +135,7 @@ def restore(checkpoint: Source, model: keras.Model, *, verify: Verify = "off", *
         ignored=plan.ignored,
         started=plan.started,
         cast=plan.casts,
+        renamed={name: stored for name, stored in renamed.items() if name in arrays},
         bytes=loaded_bytes,
         seconds=time.perf_counter() - began,
         verified=verify,
@@ -151,7 +165,9 @@ class _Plan:
     scale_begun: dict[str, keras.Variable]
 
 
-def _plan(model: keras.Model, stored: Sequence[Spec], choice: Choice, checkpoint: Source) -> _Plan:
+def _plan(
+    model: keras.Model, stored: Sequence[Spec], choice: Choice, checkpoint: Source, said: Collection[str]
+) -> _Plan:
     layers = walk_layers(model)
     named = model_variables(model, layers)
     states = [state for placed in own_ways(layers) if not _left_out(state := LayerState(placed), choice)]
@@ -179,7 +195,7 @@ def _plan(model: keras.Model, stored: Sequence[Spec], choice: Choice, checkpoint
     wanted = [spec for spec in wanted if spec.name not in started]
     asked, casts = _cast(asked, wanted, choice)
     refuse_differences(asked, wanted, _hints(model, layers, asked))
-    refuse_ambiguous(asked, wanted)
+    refuse_ambiguous(asked, wanted, said)
     files = _own_files(states, checkpoint.assets, choice)
     own = [
         _Own(state.placed.layer, {k: spec.name for k, spec in specs.items() if spec.name not in started}, paths)
