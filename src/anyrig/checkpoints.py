@@ -42,7 +42,7 @@ from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.layout import MANIFEST, leftover_name, leftover_of, step_of
 from anyrig.store.local import LOCAL, LocalFiles, folder_names, make_folders, remove_tree
 from anyrig.store.lock import LOCK, RunLock
-from anyrig.store.plan import MAX_SHARD_BYTES
+from anyrig.store.plan import BY_SIZE, Shards, shards_of
 from anyrig.store.read import Checkpoint, Replaced, open_checkpoint
 from anyrig.store.remote.url import cleaned, is_url
 from anyrig.store.write import drained, errors_named, write_checkpoint
@@ -97,17 +97,19 @@ def save(
     optimizer: bool | keras.optimizers.Optimizer = True,
     progress: Mapping[str, Any] | None = None,
     wait: bool = True,
-    max_shard_bytes: int = MAX_SHARD_BYTES,
+    max_shard_size: int | str = BY_SIZE.max_bytes,
+    split: str = "size",
 ) -> Saving:
     """Make the folder `path` a checkpoint of `model` as it is now: weights, seeds, optimizer, averages, metrics.
 
     `optimizer`: True stores the optimizers that the model holds (compiled ones are built if they are not yet), an
     optimizer stores that one for a model which holds none, False stores none. True for a model that trains and holds
-    none is warned of. `progress` is anything that JSON can
-    keep; its `step`, else the optimizer's count of updates, is the checkpoint's step. A checkpoint at `path` is
-    replaced, and until the new one is on the disk the former one stays. With `wait=False` writing goes on in the
-    background while training does; `wait()` of what is returned raises what went wrong, and so does the next save. The
-    process does not end before the save has.
+    none is warned of. `progress` is anything that JSON can keep; its `step`, else the optimizer's count of updates, is
+    the checkpoint's step. A checkpoint at `path` is replaced; until the new one is on the disk the former one stays. With
+    `wait=False` writing goes on in the background while training does; `wait()` of what is returned raises what went
+    wrong, and so does the next save. The process does not end before the save has. A data file holds at most
+    `max_shard_size` ("2 GB", or bytes), or one larger tensor; `split="layer"` gives each of the model's own layers
+    files of its own: a load of some layers reads those alone.
 
     Raises AnyrigError if nothing could be saved (ANY-STORE-..., ANY-STATE-...), if something else is at `path`
     or `path` is among the checkpoints of a run (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
@@ -118,6 +120,12 @@ def save(
             f"anyrig.save takes a path of this machine, and {cleaned(str(path))} is a URL.",
             hint="give a path and copy the folder; a run may be at a URL: anyrig.Checkpoint(URL)",
         )
+    try:
+        shards = shards_of(max_shard_size, split)
+    except ValueError as error:
+        raise UsageError(
+            "ANY-STORE-021", f"{error}; nothing was saved.", hint='e.g. anyrig.save(path, model, max_shard_size="2 GB")'
+        ) from error
     target = Path(os.path.realpath(os.path.expanduser(path)))
     told = decoded(encodable(progress or {}, "progress"))
     layers = walk_layers(model)
@@ -131,7 +139,7 @@ def save(
         record = {"environment": environment(), "optimizers": optimizer_classes(held)}
     _refuse_target(target, step)
     saving = Saving(target)
-    work = partial(_write, target, step, captured, told, record, max_shard_bytes)
+    work = partial(_write, target, step, captured, told, record, shards)
     with _one_thread:
         shared().start(lambda: saving.run(work))
         _newest[:] = [saving]
@@ -152,7 +160,7 @@ def _write(
     captured: Captured,
     progress: Mapping[str, Any],
     record: Mapping[str, Any],
-    max_shard_bytes: int,
+    shards: Shards,
     files: LocalFiles = LOCAL,
 ) -> Checkpoint:
     work = _work_folder(target)
@@ -169,7 +177,7 @@ def _write(
                 documents=captured.documents,
                 assets=captured.assets,
                 record=record,
-                max_shard_bytes=max_shard_bytes,
+                shards=shards,
                 files=files,
             )
             _put_in_place(new, target, files)

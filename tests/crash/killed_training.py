@@ -32,6 +32,7 @@ from anyrig.errors import AnyrigError
 from anyrig.state.capture import Captured
 from anyrig.store.commit import committed_steps, newest_sound, sweep_partials
 from anyrig.store.local import LOCAL
+from anyrig.store.plan import BY_SIZE
 from anyrig.store.read import open_checkpoint, verify_checkpoint
 from anyrig.store.tensors import StoredTensor
 from anyrig.testing.faults import Fault, Faults, fail, halfway, in_child, kill, walk
@@ -110,7 +111,7 @@ def save_over(path: Path, value: int, faults: Faults) -> None:
     tensors = [StoredTensor(name="model/kernel", array=np.full((4, 8), value, np.float32))]
     captured = Captured(tensors, {"model.json": b"{}"}, {"a/v.txt": b"x"})
     with faults.on(LOCAL):
-        checkpoints._write(path, value, captured, {}, {}, 2**30)
+        checkpoints._write(path, value, captured, {}, {}, BY_SIZE)
 
 
 def killed_save(path: Path, faults: Faults) -> None:

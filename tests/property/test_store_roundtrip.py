@@ -21,6 +21,7 @@ from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype
 from anyrig.store.header import read_header
 from anyrig.store.manifest import Manifest, encode
 from anyrig.store.parse import ManifestError
+from anyrig.store.plan import Shards
 from anyrig.store.read import open_checkpoint, verify_checkpoint
 from anyrig.store.retain import Keep, StepInfo, to_remove
 from anyrig.store.tensors import StoredTensor
@@ -53,7 +54,7 @@ TENSORS = st.dictionaries(NAMES, arrays(), max_size=6).map(
 @given(tensors=TENSORS, step=st.integers(0, 10**18 - 1), shard=st.sampled_from([1, 100, 10**9]))
 def test_any_tensors(tensors: list[StoredTensor], step: int, shard: int) -> None:
     with tempfile.TemporaryDirectory() as root:
-        path = write_checkpoint(root, step, tensors, progress={}, max_shard_bytes=shard).path
+        path = write_checkpoint(root, step, tensors, progress={}, shards=Shards(shard)).path
         checkpoint = open_checkpoint(path)
         assert verify_checkpoint(checkpoint) == []
         assert checkpoint.names == tuple(tensor.name for tensor in tensors)

@@ -536,6 +536,23 @@ def test_a_refusal_shows_the_rename_that_would_load(tmp_path: Path) -> None:
     assert anyrig.load(tmp_path / "c", into=other, rename={"head": "top"}).started == {}
 
 
+def test_S2_10_split_by_layer_a_part_is_read_from_its_own_files(tmp_path: Path) -> None:
+    model = trained(tmp_path / "whole")
+    anyrig.save(tmp_path / "c", model, split="layer", max_shard_size="1 kB")
+    report = anyrig.load(tmp_path / "c", into=build(), include=["model/head/*"])
+    assert report.restored == {"model/head/kernel": "model-00003-of-00003.safetensors"}
+    other = build()
+    anyrig.load(tmp_path / "c", into=other)
+    assert state_of(other) == state_of(model)
+    for settings, said in (
+        ({"split": "layers"}, "split: expected size or layer"),
+        ({"max_shard_size": 0}, "max_shard_size: exp"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            anyrig.save(tmp_path / "d", model, **settings)
+    assert not (tmp_path / "d").exists()
+
+
 def test_saving_again_replaces_and_digests_agree(tmp_path: Path) -> None:
     model = trained(tmp_path / "c")
     anyrig.load(tmp_path / "c", into=model)

@@ -64,6 +64,7 @@ def test_a_minimal_recipe_has_defaults_and_a_complete_canonical_form(tmp_path: P
             "max_total_size": None,
             "min_free": None,
             "max_shard_size": "5 GiB",
+            "split": "size",
         },
         "seed": 0,
     }

@@ -16,7 +16,7 @@ import xxhash
 from anyrig.store import digest
 from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype, spelling_of
 from anyrig.store.header import TensorSpec, build_header, read_header
-from anyrig.store.plan import plan_data_files
+from anyrig.store.plan import Shards, plan_data_files
 from anyrig.store.read import Checkpoint, verify_checkpoint
 from anyrig.store.tensors import StoredTensor
 from anyrig.store.write import write_checkpoint
@@ -136,7 +136,7 @@ def spec(name: str, nbytes: int, dtype: str = "U8") -> TensorSpec:
 
 def test_whole_lines_come_first_then_large_items() -> None:
     specs = [spec("m/a", 3), spec("m/b", 64), spec("m/c", 12, "F32"), spec("m/d", 24, "F64"), spec("m/e", 128)]
-    (file,) = plan_data_files(specs, 1000)
+    (file,) = plan_data_files(specs, Shards(1000))
     assert [tensor.name for tensor in file.tensors] == ["m/b", "m/e", "m/d", "m/c", "m/a"]
     assert len(file.header) % 64 == 0
     assert file.size == len(file.header) + 231
@@ -144,7 +144,7 @@ def test_whole_lines_come_first_then_large_items() -> None:
 
 def test_a_group_is_cut_before_the_file_grows_too_large() -> None:
     specs = [spec("m/a", 60), spec("o/x", 1), spec("m/b", 40), spec("m/c", 1), spec("m/d", 500), spec("m/e", 100)]
-    files = list(plan_data_files(specs, 100))
+    files = list(plan_data_files(specs, Shards(100)))
     assert {file.name: [tensor.name for tensor in file.tensors] for file in files} == {
         "m-00001-of-00004.safetensors": ["m/a", "m/b"],
         "m-00002-of-00004.safetensors": ["m/c"],
@@ -155,14 +155,26 @@ def test_a_group_is_cut_before_the_file_grows_too_large() -> None:
 
 
 def test_a_first_tensor_that_is_too_large_makes_no_empty_file() -> None:
-    files = list(plan_data_files([spec("m/a", 500), spec("m/b", 1)], 100))
+    files = list(plan_data_files([spec("m/a", 500), spec("m/b", 1)], Shards(100)))
     assert [[tensor.name for tensor in file.tensors] for file in files] == [["m/a"], ["m/b"]]
+
+
+def test_S2_10_layers_have_files_of_their_own_and_large_ones_several() -> None:
+    names = ("model/a/kernel", "model/b/kernel", "model/a/bias", "model/b/inner/bias", "optimizer/main/a/kernel/m")
+    files = plan_data_files([spec(name, 60) for name in names], Shards(120, by_layer=True))
+    assert {file.name: [tensor.name for tensor in file.tensors] for file in files} == {
+        "model-00001-of-00002.safetensors": ["model/a/kernel", "model/a/bias"],
+        "model-00002-of-00002.safetensors": ["model/b/kernel", "model/b/inner/bias"],
+        "optimizer-00001-of-00001.safetensors": ["optimizer/main/a/kernel/m"],
+    }
+    files = plan_data_files([spec(name, 60) for name in names], Shards(100, by_layer=True))
+    assert [len(file.tensors) for file in files] == [1, 1, 1, 1, 1]
 
 
 def test_shards_read_back(tmp_path: Path) -> None:
     arrays = {f"model/{index}": np.full(30 + index, index, np.int32) for index in range(9)}
     tensors = [StoredTensor(name=name, array=array) for name, array in arrays.items()]
-    checkpoint = write_checkpoint(tmp_path, 1, tensors, progress={}, max_shard_bytes=300)
+    checkpoint = write_checkpoint(tmp_path, 1, tensors, progress={}, shards=Shards(300))
     assert sum(entry.name.endswith("-of-00005.safetensors") for entry in checkpoint.manifest.files) == 5
     assert checkpoint.names == tuple(arrays)
     assert verify_checkpoint(checkpoint) == []

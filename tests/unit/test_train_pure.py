@@ -94,6 +94,7 @@ def test_checkpoint_settings_that_mean_nothing_are_refused(every: str, keep: int
         ({"max_total_size": "1 banana"}, "max_total_size: expected .* found '1 banana'", "max_total_size="),
         ({"min_free": 0}, "min_free: expected .* found 0", "min_free="),
         ({"max_shard_size": True}, "max_shard_size: expected .* found True", "max_shard_size="),
+        ({"split": "layers"}, "split: expected size or layer, found 'layers'", "split="),
         ({"keep_best": 1, "monitor": "val_los"}, "mode: .* give mode 'min' or 'max'", 'monitor="val_los", mode="max"'),
         ({"keep_last": 0}, "keep_last=0: give a whole number", "keep_last=3"),
     ],

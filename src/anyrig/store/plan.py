@@ -7,20 +7,45 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from anyrig.errors import UsageError
+from anyrig.sizes import parse_size
 from anyrig.store.dtypes import ITEM_BYTES, spelling_of
 from anyrig.store.header import ALIGNMENT, TensorSpec, build_header
 from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.layout import ASSETS, DATA_SUFFIX, MANIFEST, data_name, fault_of_path
 from anyrig.store.tensors import StoredTensor
 
-MAX_SHARD_BYTES = 5 * 2**30
 _GROUP = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _MAX_STEP = 10**18 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """How tensors are shared out over data files: no more than `max_bytes` in one, but for a tensor that is larger.
+
+    With `by_layer` each of the model's own layers has files of its own; the rest is cut by size alone.
+    """
+
+    max_bytes: int = 5 * 2**30
+    by_layer: bool = False
+
+
+BY_SIZE = Shards()
+SPLITS = ("size", "layer")
+
+
+def shards_of(max_shard_size: int | str, split: str) -> Shards:
+    """Return what a user's settings mean; raise ValueError, which begins with the name of the one at fault."""
+    if split not in SPLITS:
+        raise ValueError(f"split: expected {' or '.join(SPLITS)}, found {split!r}")
+    try:
+        return Shards(parse_size(max_shard_size), by_layer=split == "layer")
+    except ValueError as error:
+        raise ValueError(f"max_shard_size: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +81,14 @@ def plan_checkpoint(
     documents: Mapping[str, bytes],
     assets: Mapping[str, bytes],
     record: Mapping[str, Any],
-    max_shard_bytes: int = MAX_SHARD_BYTES,
+    shards: Shards = BY_SIZE,
 ) -> WritePlan:
     """Return the plan of one checkpoint; raise `UsageError` for anything that cannot be stored."""
     if not 0 <= step <= _MAX_STEP:
         raise UsageError("ANY-STORE-008", f"step={step!r} is not a step.", hint="give an integer of 0 or more")
     return WritePlan(
         step=operator.index(step),
-        data_files=tuple(plan_data_files(specs_of(tensors), max_shard_bytes)),
+        data_files=tuple(plan_data_files(specs_of(tensors), shards)),
         other_files=_other_files(documents, assets),
         progress=decoded(encodable(progress, "progress")),
         record=decoded(encodable(record, "record")),
@@ -110,23 +135,34 @@ def _spec(tensor: StoredTensor) -> TensorSpec:
     return TensorSpec(tensor.name, spelling, tensor.array.shape, tensor.array.size * ITEM_BYTES[spelling])
 
 
-def plan_data_files(specs: Sequence[TensorSpec], max_shard_bytes: int) -> Iterator[PlannedFile]:
-    """Cut each group into files of at most `max_shard_bytes` of data (one larger tensor has a file of its own)."""
+def plan_data_files(specs: Sequence[TensorSpec], shards: Shards) -> Iterator[PlannedFile]:
+    """Share each group out over data files."""
     groups: dict[str, list[TensorSpec]] = {}
     for spec in specs:
         groups.setdefault(spec.name.split("/")[0], []).append(spec)
     for group, members in groups.items():
-        shards = _shards(members, max_shard_bytes)
-        for number, shard in enumerate(shards, start=1):
+        by_layer = shards.by_layer and group == "model"
+        cut = [shard for part in _parts(members, by_layer) for shard in _shards(part, shards.max_bytes)]
+        for number, shard in enumerate(cut, start=1):
             ordered = sorted(shard, key=_place_in_file)
-            yield PlannedFile(data_name(group, number, len(shards)), build_header(ordered), tuple(ordered))
+            yield PlannedFile(data_name(group, number, len(cut)), build_header(ordered), tuple(ordered))
 
 
-def _shards(specs: Sequence[TensorSpec], max_shard_bytes: int) -> list[list[TensorSpec]]:
+def _parts(specs: Sequence[TensorSpec], by_layer: bool) -> Iterable[Sequence[TensorSpec]]:
+    """Put together what belongs into the same files: all, or what has the same second part in its name."""
+    if not by_layer:
+        return [specs]
+    layers: dict[str, list[TensorSpec]] = {}
+    for spec in specs:
+        layers.setdefault(spec.name.split("/")[1], []).append(spec)
+    return layers.values()
+
+
+def _shards(specs: Sequence[TensorSpec], max_bytes: int) -> list[list[TensorSpec]]:
     shards: list[list[TensorSpec]] = [[]]
     filled = 0
     for spec in specs:
-        if shards[-1] and filled + spec.nbytes > max_shard_bytes:
+        if shards[-1] and filled + spec.nbytes > max_bytes:
             shards.append([])
             filled = 0
         shards[-1].append(spec)

@@ -21,7 +21,7 @@ from anyrig.store.layout import MANIFEST, leftover_name, step_name
 from anyrig.store.local import LOCAL, LocalFiles, make_folders, remove_tree
 from anyrig.store.manifest import FileEntry, Manifest, Piece, TensorEntry, encode
 from anyrig.store.parse import ManifestError
-from anyrig.store.plan import MAX_SHARD_BYTES, PlannedFile, WritePlan, plan_checkpoint
+from anyrig.store.plan import BY_SIZE, PlannedFile, Shards, WritePlan, plan_checkpoint
 from anyrig.store.read import Checkpoint, open_checkpoint, verify_checkpoint
 from anyrig.store.stream import NewFile, new_file, write_bytes, write_tensor
 from anyrig.store.tensors import StoredTensor, bytes_of, host_array
@@ -44,7 +44,7 @@ def write_checkpoint(
     assets: Mapping[str, bytes] = {},
     record: Mapping[str, Any] = {},
     replace: bool = False,
-    max_shard_bytes: int = MAX_SHARD_BYTES,
+    shards: Shards = BY_SIZE,
     check: Check = lambda name, array: None,
     files: LocalFiles = LOCAL,
 ) -> Checkpoint:
@@ -64,7 +64,7 @@ def write_checkpoint(
         documents=documents,
         assets=assets,
         record=record,
-        max_shard_bytes=max_shard_bytes,
+        shards=shards,
     )
     root = Path(checkpoints)
     with errors_named(root, step):

@@ -14,7 +14,7 @@ import keras
 from anyrig.errors import UsageError
 from anyrig.report.reports import SaveReport
 from anyrig.report.say import say
-from anyrig.store.plan import MAX_SHARD_BYTES
+from anyrig.store.plan import BY_SIZE
 from anyrig.train.checkpoint import CheckpointSettings
 from anyrig.train.named_saves import NamedSaves, NamedSettings, fields_of, named_settings
 from anyrig.train.plain_fit import PlainFit
@@ -28,7 +28,8 @@ class Checkpoint(keras.callbacks.Callback):
     (None: all), the `keep_best` (1 where `monitor` is set) by an epoch's metric `monitor` (`mode`: "min", "max", or
     "auto" where the name tells), those whose step `keep_every` divides, and pinned ones. `max_total_size` bounds their
     bytes, `min_free` is what is left free on the disk ("20 GB", or bytes): both come before `keep_last`, `keep_every`
-    and `keep_best`. A data file holds at most `max_shard_size`, or one larger tensor.
+    and `keep_best`. A data file holds at most `max_shard_size`, or one larger tensor; `split="layer"` gives each layer
+    files of its own.
 
     In plain `model.fit`, on one device or under MirroredStrategy, the same call made again goes on after the last epoch
     that was saved; `epochs` counts the whole run. It can save and go on at ends of epochs only, so `every` is no number
@@ -53,7 +54,8 @@ class Checkpoint(keras.callbacks.Callback):
         keep_every: int | None = None,
         max_total_size: int | str | None = None,
         min_free: int | str | None = None,
-        max_shard_size: int | str = MAX_SHARD_BYTES,
+        max_shard_size: int | str = BY_SIZE.max_bytes,
+        split: str = "size",
         save_weights_only: bool = False,
         save_best_only: bool = False,
         initial_value_threshold: float | None = None,
@@ -77,6 +79,7 @@ class Checkpoint(keras.callbacks.Callback):
             max_total_size=max_total_size,
             min_free=min_free,
             max_shard_size=max_shard_size,
+            split=split,
         )
         self.named: NamedSettings | None = None
         if named:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from anyrig.errors import UsageError
 from anyrig.sizes import parse_size
-from anyrig.store.plan import MAX_SHARD_BYTES
+from anyrig.store.plan import BY_SIZE, Shards, shards_of
 from anyrig.store.retain import Keep
 from anyrig.train.every import Every, parse_every
 
@@ -28,7 +28,7 @@ class CheckpointSettings:
     `keep_best` (1 where `monitor` is set) by an epoch's metric `monitor` (`mode`: "min", "max", or "auto" where the
     name tells), those whose step `keep_every` divides, and pinned ones. `max_total_size` bounds their bytes, `min_free`
     is what is left free on the disk ("20 GB", or bytes): both come before `keep_last`, `keep_every` and `keep_best`. A
-    data file holds at most `max_shard_size`, or one larger tensor.
+    data file holds at most `max_shard_size`, or one larger tensor; `split="layer"` gives each layer files of its own.
     """
 
     directory: str | os.PathLike[str] | None = None
@@ -40,12 +40,13 @@ class CheckpointSettings:
     keep_every: int | None = field(default=None, kw_only=True)
     max_total_size: int | str | None = field(default=None, kw_only=True)
     min_free: int | str | None = field(default=None, kw_only=True)
-    max_shard_size: int | str = field(default=MAX_SHARD_BYTES, kw_only=True)
+    max_shard_size: int | str = field(default=BY_SIZE.max_bytes, kw_only=True)
+    split: str = field(default="size", kw_only=True)
 
     def __post_init__(self) -> None:
         try:
             parse_every(self.every)
-            self.keep, self.max_shard_bytes  # noqa: B018 - to see whether they can be understood
+            self.keep, self.shards  # noqa: B018 - to see whether they can be understood
         except ValueError as error:
             raise UsageError("ANY-RUN-001", f"checkpoint: {error}", hint=self._example(str(error))) from error
 
@@ -59,6 +60,7 @@ class CheckpointSettings:
             "max_total_size": 'e.g. Checkpoint(max_total_size="20 GB")',
             "min_free": 'e.g. Checkpoint(min_free="20 GB")',
             "max_shard_size": 'e.g. Checkpoint(max_shard_size="2 GB")',
+            "split": 'e.g. Checkpoint(split="layer")',
         }.get(name, 'e.g. Checkpoint(every="1 epoch", keep_last=3)')
 
     @property
@@ -67,9 +69,9 @@ class CheckpointSettings:
         return parse_every(self.every)
 
     @property
-    def max_shard_bytes(self) -> int:
-        """`max_shard_size` in bytes."""
-        return _size("max_shard_size", self.max_shard_size)
+    def shards(self) -> Shards:
+        """How tensors are shared out over files; raises ValueError for settings that make no sense."""
+        return shards_of(self.max_shard_size, self.split)
 
     @property
     def keep(self) -> Keep:

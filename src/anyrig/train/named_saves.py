@@ -11,7 +11,7 @@ import math
 import os
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from anyrig.state.values import to_array
 from anyrig.store.background import Background
 from anyrig.store.commit import committed_steps, folders_with_steps, sweep_partials
 from anyrig.store.lock import RunLock
+from anyrig.store.plan import Shards
 from anyrig.store.read import Checkpoint
 from anyrig.store.retain import remove_steps
 from anyrig.store.write import drained, write_checkpoint
@@ -46,7 +47,7 @@ class NamedSettings:
 
     template: str
     every: Every
-    max_shard_bytes: int
+    shards: Shards
     weights_only: bool
     best_only: bool
     monitor: str
@@ -83,7 +84,12 @@ def named_settings(
             f"save_best_only by {monitor} every {settings.every}: within an epoch there is no {monitor}",
             'save every "1 epoch", or monitor a metric of training',
         )
-    if settings != CheckpointSettings(settings.directory, every=settings.every, max_shard_size=settings.max_shard_size):
+    allowed = replace(
+        CheckpointSettings(settings.directory, every=settings.every),
+        max_shard_size=settings.max_shard_size,
+        split=settings.split,
+    )
+    if settings != allowed:
         raise _refused("keep_..., max_total_size and min_free are for a run directory", "leave them away")
     try:
         found = mode_of(monitor, mode) if best_only else "min"
@@ -94,7 +100,7 @@ def named_settings(
     return NamedSettings(
         template=template,
         every=settings.interval,
-        max_shard_bytes=settings.max_shard_bytes,
+        shards=settings.shards,
         weights_only=weights_only,
         best_only=best_only,
         monitor=monitor,
@@ -236,7 +242,7 @@ class NamedSaves:
             assets=captured.assets,
             progress={_MARK: True, "weights_only": settings.weights_only, **counts, "metrics": dict(metrics)},
             record={"environment": environment()},
-            max_shard_bytes=settings.max_shard_bytes,
+            shards=settings.shards,
             check=partial(refuse_not_finite, step=step, constant=self._constant),
         )
         name, alone = formatted(settings.template, {**metrics, **counts}), not fields_of(settings.template)

@@ -81,9 +81,7 @@ class PlainFit:
             close(left[0])
         with ExitStack() as stack:
             session = stack.enter_context(
-                Session(
-                    directory, resume="auto", keep=self._settings.keep, max_shard_bytes=self._settings.max_shard_bytes
-                )
+                Session(directory, resume="auto", keep=self._settings.keep, shards=self._settings.shards)
             )
             verbose = bool(params.get("verbose", 1))
             self._fit = _Fit(session, model, self._settings, params["epochs"], verbose, self._saved)

@@ -213,7 +213,7 @@ class Rig:
                     checkpoint.directory or "",
                     resume=resume,
                     keep=checkpoint.keep,
-                    max_shard_bytes=checkpoint.max_shard_bytes,
+                    shards=checkpoint.shards,
                 )
                 with stop_on_signals(self.stop), session:
                     session.settle_numerics()

@@ -31,7 +31,7 @@ from anyrig.store.background import Background
 from anyrig.store.commit import Rejected, newest_sound, set_aside, sweep_partials
 from anyrig.store.jsonvalues import decoded, encodable
 from anyrig.store.lock import RunLock
-from anyrig.store.plan import MAX_SHARD_BYTES
+from anyrig.store.plan import BY_SIZE, Shards
 from anyrig.store.read import Checkpoint
 from anyrig.store.remote.opened import mirror_of
 from anyrig.store.remote.url import cleaned, is_url
@@ -64,7 +64,7 @@ class Session:
         *,
         resume: str,
         keep: Keep,
-        max_shard_bytes: int = MAX_SHARD_BYTES,
+        shards: Shards = BY_SIZE,
     ) -> None:
         if resume not in RESUME:
             raise UsageError(
@@ -76,7 +76,7 @@ class Session:
         self.checkpoints = self.directory / "checkpoints"
         self.resume = resume
         self.keep = keep
-        self.max_shard_bytes = max_shard_bytes
+        self.shards = shards
         self.stored: Checkpoint | None = None
         self.rejected: list[Rejected] = []
         self.constant_not_finite: frozenset[str] = frozenset()  # names that were so before training: masks of -inf
@@ -166,7 +166,7 @@ class Session:
                 assets=assets,
                 record=record,
                 replace=True,
-                max_shard_bytes=self.max_shard_bytes,
+                shards=self.shards,
                 check=partial(refuse_not_finite, step=step, constant=self.constant_not_finite),
             )
             seconds = time.perf_counter() - started

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from anyrig.errors import UsageError
 from anyrig.report.loggers import SINKS
 from anyrig.sizes import SIZE_WORDS, parse_size
+from anyrig.store.plan import SPLITS
 from anyrig.store.retain import Keep
 from anyrig.topology.plan import PRECISIONS
 from anyrig.train.checkpoint import MODES, keep_rule
@@ -205,6 +206,7 @@ class CheckpointRules(Section):
     max_total_size: Annotated[int | str | None, _optional(_SIZE)] = None
     min_free: Annotated[int | str | None, _optional(_SIZE)] = None
     max_shard_size: Annotated[int | str, _SIZE] = "5 GiB"
+    split: Annotated[str, Expect(f"one of {', '.join(SPLITS)}", lambda value: value in SPLITS)] = "size"
 
     @model_validator(mode="after")
     def _make_sense(self) -> Self:
