@@ -106,8 +106,8 @@ def save(
     optimizer stores that one for a model which holds none, False stores none. True for a model that trains and holds
     none is warned of. `progress` is anything that JSON can keep; its `step`, else the optimizer's count of updates, is
     the checkpoint's step. A checkpoint at `path` is replaced; until the new one is on the disk the former one stays.
-    With `wait=False` writing goes on in the background while training does; `wait()` of what is returned raises what went
-    wrong, and so does the next save. The process does not end before the save has. A data file holds at most
+    With `wait=False` writing goes on in the background while training does; `wait()` of what is returned raises what
+    went wrong, and so does the next save. The process does not end before the save has. A data file holds at most
     `max_shard_size` ("2 GB", or bytes), or one larger tensor; `split="layer"` gives each of the model's own layers
     files of its own: a load of some layers reads those alone.
 
