@@ -210,7 +210,7 @@ def test_evaluation_gives_the_numbers_of_training(used: Several) -> None:
         ("metrics of other names", "other.npz has no array y; it holds x, labels"),
         ("metrics of one array", "rows.npy holds one array, without a name"),
         ("no image", "none.png: there is no such file"),
-        ("no source", "cats.yaml is a file, not a checkpoint"),
+        ("no source", "cats.yaml is of no format that is known here"),
     ],
 )
 def test_inputs_and_sources_that_cannot_be_used(used: Several, name: str, message: str) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from keras.src.legacy.saving.legacy_h5_format import save_model_to_hdf5
 
 import anyrig
 from anyrig.cli.main import run
+from anyrig.exchange.open import open_with_report
 from tests.corpus import keras3
 from tests.corpus.opening import NO_VOCABULARY, Outcome, outcome
+from tests.unit.state_models import state_of
 
 FILLED = ("model.weights.h5", "sharded.weights.json", "checkpoint")
 OTHERWISE = {
@@ -61,3 +65,52 @@ def test_a_folder_of_orbax_opens_as_the_model_with_its_optimizer() -> None:
         for variable in variables:
             assert np.array_equal(keras.ops.convert_to_numpy(variable), expected[f"{kind}/{variable.path}"])
     assert int(model.optimizer.iterations) == 2
+
+
+def compiled(kind: str) -> keras.Model:
+    optimizer: dict[str, Any] = {
+        "averages": keras.optimizers.Adam(0.125, use_ema=True),
+        "schedule": keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.125, 1, 0.5)),
+        "scaled": keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.125, momentum=0.5)),
+        "accumulating": keras.optimizers.Nadam(0.125, gradient_accumulation_steps=2),
+    }
+    keras.config.set_dtype_policy("mixed_float16" if kind == "mixed" else "float32")
+    try:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="head")])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.compile(optimizer.get(kind, "adam"), "mse", run_eagerly=True)
+    return model
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("kind", ["plain", "averages", "schedule", "scaled", "accumulating", "mixed"])
+def test_B060_the_optimizer_goes_on_also_where_the_model_was_saved_before_its_first_step(
+    tmp_path: Path, kind: str, steps: int
+) -> None:
+    """Keras itself takes nothing of an optimizer without slots, and no loss scale of a model in mixed precision."""
+    x, y = np.ones((4, 4), "float32"), np.ones((4, 2), "float32")
+    model = compiled(kind)
+    for _ in range(steps):
+        model.train_on_batch(x, y)
+    model.save(tmp_path / "a.keras")
+    opened = anyrig.open_model(tmp_path / "a.keras")
+    for each in (model, opened):
+        each.run_eagerly = True
+        each.train_on_batch(x, y)
+    expected, found = state_of(model), state_of(opened)
+    assert {name: value for name, value in found.items() if not name.startswith("metrics/")} == {
+        name: value for name, value in expected.items() if not name.startswith("metrics/")
+    }
+
+
+def test_an_optimizer_that_keras_forgot_is_not_made_up(tmp_path: Path) -> None:
+    model = compiled("plain")
+    model.train_on_batch(np.ones((4, 4), "float32"), np.ones((4, 2), "float32"))
+    save_model_to_hdf5(model, str(tmp_path / "a.h5"))
+    model.save(tmp_path / "a.keras")
+    found = open_with_report(tmp_path / "a.keras")
+    assert not found.model.compiled
+    assert "the file does not say with which optimizer" in found.notes[0]
+    assert found.report.ignored["optimizer/vars/2"] == "the model has no optimizer"
+    assert found.model.get_layer("head").kernel.numpy().tobytes() == model.get_layer("head").kernel.numpy().tobytes()

@@ -1,9 +1,10 @@
-"""`anyrig evaluate`: loss and metrics of a run's model."""
+"""`anyrig evaluate`: loss and metrics of a model."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from anyrig.report import words
 
 if TYPE_CHECKING:
     from anyrig.cli.models import Opened
+    from anyrig.exchange.trust import Trust
     from anyrig.store.read import Checkpoint
     from anyrig.train.recipe.data import Rows
     from anyrig.train.recipe.schema import Recipe
@@ -29,19 +31,41 @@ if TYPE_CHECKING:
     help="x and y: arrays of these names, or named as the model's inputs and outputs. Default: the recipe's validation "
     "data.",
 )
+@options.into
+@options.trust
 @options.devices
 @options.as_json
 @options.recipe_of_source
 @options.debug
-def command(source: str, data: Path | None, devices: str | None, as_json: bool, recipe: str | None) -> None:
-    """Compute loss and metrics of a run or checkpoint.
+def command(
+    source: str,
+    data: Path | None,
+    into: str | None,
+    trust: Trust,
+    devices: str | None,
+    as_json: bool,
+    recipe: str | None,
+) -> None:
+    """Compute loss and metrics of a run, a checkpoint or a model file.
 
-    SOURCE is a run directory (its newest checkpoint is used) or a checkpoint. Loss and metrics are those of the run's
-    recipe. The numbers do not depend on the devices.
+    SOURCE is a run directory (its newest checkpoint is used), a checkpoint, or a model in any format that `anyrig
+    inspect` knows. Loss and metrics are those of the recipe; a model file has its own. The numbers do not depend on the
+    devices.
     """
+    from anyrig.cli.models import is_run
+
+    if into is None and is_run(source):
+        metrics = _of_run(source, data, devices, recipe)
+    else:
+        metrics = _of_file(source, data, devices, recipe, trust, into)
+    click.echo(json.dumps(metrics) if as_json else text.facts([(name, words.value(v)) for name, v in metrics.items()]))
+
+
+def _of_run(source: str, data: Path | None, devices: str | None, recipe: str | None) -> dict[str, Any]:
     from anyrig.cli.models import open_for_use
     from anyrig.topology.devices import configure
     from anyrig.topology.numeric import apply_numeric_settings
+    from anyrig.train.recipe.model import compile_model
     from anyrig.train.recipe.source import open_sound
 
     checkpoint, notes = open_sound(source)
@@ -51,19 +75,46 @@ def command(source: str, data: Path | None, devices: str | None, as_json: bool, 
     apply_numeric_settings(checkpoint.record.get("numeric", {}))
     configure(devices)
     opened = open_for_use(checkpoint, None if recipe is None else rules)
-    metrics = _evaluate(opened, checkpoint, rules, _rows(rules, data, opened), devices)
-    click.echo(json.dumps(metrics) if as_json else text.facts([(name, words.value(v)) for name, v in metrics.items()]))
-
-
-def _evaluate(opened: Opened, checkpoint: Checkpoint, rules: Recipe, rows: Rows, devices: str | None) -> dict[str, Any]:
-    from anyrig.cli.models import fitting
-    from anyrig.train.batch import Batch
-    from anyrig.train.recipe.model import compile_model
-    from anyrig.train.rig import Rig
-
     if rules.compile is not None:
         compile_model(opened.model, rules.compile)
-    settled = checkpoint.progress
+    return _evaluate(opened, checkpoint.progress, _rows(rules, data, opened), devices)
+
+
+def _of_file(
+    source: str, data: Path | None, devices: str | None, recipe: str | None, trust: Trust, into: str | None
+) -> dict[str, Any]:
+    from anyrig.cli.inputs import read_rows
+    from anyrig.cli.models import open_file
+    from anyrig.topology.devices import configure
+    from anyrig.train.recipe.model import compile_model
+    from anyrig.train.recipe.schema import load_recipe
+
+    configure(devices)
+    rules = load_recipe(recipe) if recipe else None
+    opened = open_file(source, trust, into)
+    for note in opened.notes:
+        click.echo(note, err=True)
+    if rules is not None and rules.compile is not None and hasattr(opened.model, "compile"):
+        compile_model(opened.model, rules.compile)
+    if not getattr(opened.model, "compiled", False):
+        raise UsageError(
+            "ANY-CLI-016",
+            f"{source} does not say which loss and metrics it was trained with",
+            hint="name a recipe with compile and data: --recipe RECIPE; or see its outputs: anyrig predict",
+        )
+    if rules is not None:
+        return _evaluate(opened, {}, _rows(rules, data, opened), devices)
+    if data is None:
+        raise UsageError("ANY-CLI-011", f"{source} comes without data", hint="give data: --data FILE.npz")
+    outputs = list(getattr(opened.model, "output_names", ()))
+    return _evaluate(opened, {}, read_rows(data, opened.inputs, [outputs]), devices)
+
+
+def _evaluate(opened: Opened, settled: Mapping[str, Any], rows: Rows, devices: str | None) -> dict[str, Any]:
+    from anyrig.cli.models import fitting
+    from anyrig.train.batch import Batch
+    from anyrig.train.rig import Rig
+
     batch = Batch(global_size=settled.get("global_size") or 32, virtual_replicas=settled.get("virtual_replicas"))
     x, y, weight = rows
     rig = Rig(devices=devices)

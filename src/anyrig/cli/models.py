@@ -1,8 +1,10 @@
-"""The model that `predict` and `evaluate` use, what it takes, and one message when rows do not fit it."""
+"""The model that `predict` and `evaluate` use, of a run or of a file of any format, and what it takes."""
 
 from __future__ import annotations
 
+import os
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anyrig.errors import UsageError
 
 if TYPE_CHECKING:
+    from anyrig.exchange.trust import Trust
     from anyrig.store.read import Checkpoint
     from anyrig.train.recipe.schema import Recipe
 
@@ -24,6 +27,32 @@ class Opened:
 
     model: Any
     inputs: Any
+    notes: tuple[str, ...] = ()
+
+
+def is_run(source: str) -> bool:
+    """Tell whether SOURCE is a run or a checkpoint of anyrig, and not of another format. Raises ANY-LOAD-001."""
+    from anyrig.formats.sniff import recognized
+    from anyrig.locations import resolve
+    from anyrig.store.remote.url import is_url
+
+    here = Path(source).expanduser()
+    if not is_url(source) and not os.path.lexists(here) and recognized(here) is not None:
+        return False  # the prefix of a TensorFlow checkpoint, of which no file has the name
+    return resolve(source).kind in ("run", "checkpoints", "checkpoint")
+
+
+def open_file(source: str, trust: Trust, into: str | None) -> Opened:
+    """Return the model in a file of any format, or the one that `into` builds with the file's weights."""
+    from anyrig.exchange.open import open_with_report
+    from anyrig.exchange.saved_model import Predictor
+    from anyrig.train.recipe.specs import inputs_of
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the notes say it
+        found = open_with_report(source, trust=trust, into=builder(into) if into else None)
+    inputs = None if isinstance(found.model, Predictor) else inputs_of(found.model, {})
+    return Opened(found.model, inputs, (*found.notes, *found.report.notes))
 
 
 def open_for_use(checkpoint: Checkpoint, recipe: Recipe | None) -> Opened:

@@ -1,14 +1,18 @@
-"""`anyrig predict`: the outputs of a run's model for arrays or images."""
+"""`anyrig predict`: the outputs of a model for arrays or images."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from anyrig.cli import options, text
 from anyrig.report import words
+
+if TYPE_CHECKING:
+    from anyrig.cli.models import Opened
+    from anyrig.exchange.trust import Trust
 
 _SHOWN = 20  # rows of the table
 
@@ -25,6 +29,8 @@ _SHOWN = 20  # rows of the table
 )
 @click.option("--scale", metavar="NUMBER", help="What pixels (0 to 255) are multiplied by, e.g. 1/255, the default.")
 @options.recipe_of_source
+@options.into
+@options.trust
 @options.debug
 def command(
     source: str,
@@ -34,25 +40,23 @@ def command(
     key: str | None,
     scale: str | None,
     recipe: str | None,
+    into: str | None,
+    trust: Trust,
 ) -> None:
-    """Predict from arrays or images with a run or checkpoint.
+    """Predict from arrays or images with a run, a checkpoint or a model file.
 
-    SOURCE is a run directory (its newest checkpoint is used) or a checkpoint. INPUT is a .npy or .npz file, or PNG and
+    SOURCE is a run directory (its newest checkpoint is used), a checkpoint, or a model in any format that `anyrig
+    inspect` knows: .keras, .h5, a SavedModel; weights alone need --into. INPUT is a .npy or .npz file, or PNG and
     JPEG images, which are made into the model's input: gray or color, size, scale; what was done is told on stderr.
     """
     from anyrig.cli.images import default_scale, parse_scale
     from anyrig.cli.inputs import read_inputs
-    from anyrig.cli.models import fitting, open_for_use
-    from anyrig.topology.numeric import apply_numeric_settings
-    from anyrig.train.recipe.schema import load_recipe
-    from anyrig.train.recipe.source import open_sound
+    from anyrig.cli.models import fitting, is_run, open_file
 
-    checkpoint, notes = open_sound(source)
-    apply_numeric_settings(checkpoint.record.get("numeric", {}))
-    opened = open_for_use(checkpoint, load_recipe(recipe) if recipe else None)
+    opened = _of_run(source, recipe) if into is None and is_run(source) else open_file(source, trust, into)
     factor = parse_scale(scale) if scale else default_scale(opened.model, opened.inputs)
     rows = read_inputs(list(inputs), opened.inputs, key=key, scale=factor)
-    for note in (*notes, *rows.notes):
+    for note in (*opened.notes, *rows.notes):
         click.echo(note, err=True)
     with fitting(opened, rows.x):
         predicted = opened.model.predict(_with_text(rows.x), verbose=0)
@@ -64,6 +68,18 @@ def command(
         _echo_table(rows.labels, predicted)
     else:
         click.echo(f"wrote {output}: {text.shape(predicted.shape)} {predicted.dtype}")
+
+
+def _of_run(source: str, recipe: str | None) -> Opened:
+    from anyrig.cli.models import Opened, open_for_use
+    from anyrig.topology.numeric import apply_numeric_settings
+    from anyrig.train.recipe.schema import load_recipe
+    from anyrig.train.recipe.source import open_sound
+
+    checkpoint, notes = open_sound(source)
+    apply_numeric_settings(checkpoint.record.get("numeric", {}))
+    opened = open_for_use(checkpoint, load_recipe(recipe) if recipe else None)
+    return Opened(opened.model, opened.inputs, tuple(notes))
 
 
 def _with_text(x: Any) -> Any:

@@ -157,6 +157,17 @@ def _imported(value: Any, custom: Mapping[str, Any]) -> Iterator[tuple[str, Any]
             yield from _imported(item, custom)
 
 
+_NO_OPTIMIZER = "the file does not say with which optimizer (Keras forgets it where the model was saved as .h5 before)"
+
+
+def _scale_loss(model: keras.Model, contents: Contents) -> None:
+    """Wrap the optimizer as Keras wrapped it in training: it does not say so, and forgets the model's own precision."""
+    scaled = any(tensor.name.startswith("optimizer/inner_optimizer/") for tensor in contents.tensors)
+    if scaled and not hasattr(model.optimizer, "inner_optimizer"):
+        model.optimizer = keras.optimizers.LossScaleOptimizer(model.optimizer, name="loss_scale_optimizer")
+        model.optimizer.build(model.trainable_variables)
+
+
 def _compiled(
     model: keras.Model, contents: Contents, version: int, trust: Trust, custom: Mapping[str, Any]
 ) -> Iterator[str]:
@@ -164,11 +175,15 @@ def _compiled(
     stored = plain_values(contents.compile_config)
     if not stored:
         return
+    if "optimizer" not in stored and "optimizer_config" not in stored:  # Keras would take its default one
+        yield f"it is not compiled: {_NO_OPTIMIZER}"
+        return
     try:
         if version >= 3 and "optimizer_config" not in stored:
             check(stored, trust, {**custom, **OWN}, contents.path, exact=True)
             with keras.saving.custom_object_scope({**custom, **OWN}):
                 model.compile_from_config(stored)
+            _scale_loss(model, contents)
         else:
             outputs = getattr(model, "output_names", ["output"])  # a Sequential model has one, without a name
             model.compile(**compile_arguments(stored, trust, custom, contents.path, outputs))

@@ -8,7 +8,7 @@ layer takes, or a layer that finds none, is an error and not a warning.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,9 @@ def fill_from_tree(
     the model has none). Raises ANY-OPEN-042, naming what is left on either side.
     """
     old = _of_keras_2(contents)
-    store = _Store(contents, old)
+    early = {} if old else _before_the_first_step(model, contents)
+    aside = {id(getattr(model, "optimizer", None))} if contents.format == "keras-2" else set(early)
+    store = _Store(contents, [*old.values(), *(tensor for _, tensors in early.values() for tensor in tensors)])
     failed: set[int] = set()
     messages: dict[int, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -46,11 +48,17 @@ def fill_from_tree(
             weights_store=store,
             assets_store=assets,
             inner_path="",
-            visited_saveables=set() if contents.format != "keras-2" else {id(getattr(model, "optimizer", None))},
+            visited_saveables=aside,
             failed_saveables=failed,
             error_msgs=messages,
         )
     kept = _fill_optimizer(model, contents, old, renamed)
+    for variables, tensors in early.values():
+        for variable, tensor in zip(
+            variables, tensors, strict=False
+        ):  # a wrapper's file repeats those of what is inside
+            variable.assign(tensor.array())
+        kept |= {tensor.name: tensor.file for tensor in tensors}
     left = dict.fromkeys(store.tensors.keys() - store.taken, "nothing in the model takes it")
     ignored = {name: _why(name, model) for name in left if not name.startswith("layers/") and _why(name, model)}
     wrong = [f"  wanted  {_label(layer)}: {_first_line(error)}" for layer, error in messages.values()]
@@ -67,6 +75,27 @@ def _of_keras_2(contents: Contents) -> dict[int, FileTensor]:
         return {}
     named = [(tensor.name.removeprefix(_OPTIMIZER), tensor) for tensor in contents.tensors]
     return {int(rest): tensor for rest, tensor in named if rest.isdigit() and tensor.name.startswith(_OPTIMIZER)}
+
+
+def _before_the_first_step(
+    model: keras.Model, contents: Contents
+) -> dict[int, tuple[list[keras.Variable], list[FileTensor]]]:
+    """Return the optimizers that were stored before they had slots: by `id`, own first variables and what is stored.
+
+    Keras makes slots with the first step, or when it loads the model, and then takes nothing of such an optimizer.
+    """
+    outer = vars(model).get("optimizer")
+    places = {"optimizer": outer, "optimizer/inner_optimizer": getattr(outer, "inner_optimizer", None)}
+    found = {}
+    for place, optimizer in places.items():
+        stored = [tensor for tensor in contents.tensors if tensor.name.rpartition("/")[0] == f"{place}/vars"]
+        if optimizer is None or not stored or len(stored) >= len(optimizer.variables):
+            continue
+        tensors = sorted(stored, key=lambda tensor: int(tensor.name.rpartition("/")[2]))
+        at_first = type(optimizer).from_config(optimizer.get_config())
+        if [tensor.shape for tensor in tensors] == [tuple(variable.shape) for variable in at_first.variables]:
+            found[id(optimizer)] = optimizer._variables[: len(at_first._variables)], tensors
+    return found
 
 
 def _fill_optimizer(
@@ -123,8 +152,9 @@ def _unpacked(contents: Contents, folder: Path) -> saving_lib.DiskIOStore | None
 class _Store(saving_lib.H5IOStore):
     """What Keras asks for a layer's arrays, answered from `Contents`; `taken` has the names that were read."""
 
-    def __init__(self, contents: Contents, without: Mapping[int, FileTensor]) -> None:
-        self.tensors = {t.name: t for t in contents.tensors if t not in without.values()}
+    def __init__(self, contents: Contents, without: Collection[FileTensor]) -> None:
+        apart = {tensor.name for tensor in without}
+        self.tensors = {t.name: t for t in contents.tensors if t.name not in apart}
         self.taken: set[str] = set()
         self._groups: dict[str, dict[str, FileTensor]] = {}
         for tensor in self.tensors.values():

@@ -28,6 +28,7 @@ from anyrig.formats.contents import Contents
 from anyrig.formats.sniff import read_any, recognized
 from anyrig.locations import find_checkpoint, resolve
 from anyrig.mapping.rules import Rules
+from anyrig.state.layer_state import has_words, is_lookup
 from anyrig.state.report import LoadReport
 from anyrig.store.read import open_checkpoint
 from anyrig.store.remote.url import is_url
@@ -92,7 +93,7 @@ def open_with_report(
     if contents.format == "checkpoint":
         return _from_checkpoint(built, contents, compiled, custom_objects)
     report = fill_described(built.model, contents, dict(built.renamed))
-    notes = (*built.notes, *_lost_optimizer(report))
+    notes = (*built.notes, *_lost_optimizer(report), *_without_words(built.model))
     for note in notes[len(built.notes) :]:
         warnings.warn(note, stacklevel=3)
     return OpenedModel(built.model, report, contents, notes)
@@ -144,6 +145,13 @@ def _lost_optimizer(report: LoadReport) -> tuple[str, ...]:
     if not slots:
         return ()
     return (f"the optimizer begins anew: the file does not say {slots[0]} and {len(slots) - 1} more of its variables",)
+
+
+def _without_words(model: keras.Model) -> tuple[str, ...]:
+    """Say which layers wait for a vocabulary: Keras writes none into `.h5` files, and predicting raises."""
+    layers = [layer.name for layer in model._flatten_layers() if is_lookup(layer) and not has_words(layer)]
+    names = ", ".join(layers)
+    return (f"the file holds no vocabulary of {names}: give it with adapt() or set_vocabulary()",) if layers else ()
 
 
 def _weights_alone(contents: Contents) -> UsageError:
