@@ -267,3 +267,32 @@ def test_as_a_user_types_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().out
     assert "It does not load as it is: 2 of 2 weights are clear, 1 to be settled." in said
     assert "do: - {drop: aux/kernel}" in said
+
+
+def test_rules_are_written_over_no_file_without_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "mine", allow_pickle=False, **BODY)
+    mine, fix = str(tmp_path / "mine.npz"), tmp_path / "fix.yaml"
+    fix.write_text("precious")
+    assert run(["explain", mine, mine, "--fix", str(fix)], debug=False) == 2
+    assert "ANY-CLI-017" in capsys.readouterr().err
+    assert fix.read_text() == "precious"
+    assert run(["explain", mine, mine, "--fix", str(fix), "--force"], debug=False) == 0
+    assert len(Rules.load(fix).rules) == 2
+    assert run(["explain", mine, mine, "--fix", str(tmp_path / "none" / "fix.yaml")], debug=False) == 2
+    assert "ANY-CLI-018" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fix.yaml", "mine.npz"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a*/k", "a?[0]", "a: {b}, c #d", "*", "1", "null", "'q'", "a\\*b", "- x", "[x", "é\u2028"]
+)
+def test_names_of_any_characters_are_in_the_rules_that_are_shown(name: str, tmp_path: Path) -> None:
+    tensors = stored({**BODY, name: numbers((5, 7), 4), "ab/k": numbers((6, 7), 5), f"2{name}": numbers((2, 2), 6)})
+    wanted = [*named("body", DENSE), *(replace(w, name=f"3{name}") for w in named("x", {"kernel": (9, 9)}))]
+    lines = [line for finding in explain(contents(tensors), wanted).findings for line in finding.repair]
+    path = tmp_path / "rules.yaml"
+    path.write_text("\n".join(["version: 1", "rules:", *lines]), encoding="utf-8")
+    mapping = Rules.load(path).apply(tensors, wanted)
+    assert mapping.complete
+    assert {item.name for item in mapping.dropped} == {name, "ab/k", f"2{name}"}
+    assert [want.name for want in mapping.kept] == [f"3{name}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import anyrig
 from anyrig.errors import AnyrigError, UsageError
+from anyrig.exchange.open import open_with_report
 from anyrig.exchange.proof import TOLERANCE, largest_difference
 from anyrig.exchange.rerun import outputs_of
 from anyrig.exchange.sample import sample_for
@@ -161,6 +163,28 @@ def test_a_saved_model_becomes_a_keras_model_again(trained: keras.Model, tmp_pat
     anyrig.load(tmp_path / "served" / "assets.extra" / "anyrig", into=into)
     assert data_of(into.variables) == data_of(trained.variables)
     assert data_of(into.optimizer.variables) == data_of(trained.optimizer.variables)
+
+
+def test_how_a_saved_model_was_compiled_needs_trust_like_all_else(trained: keras.Model, tmp_path: Path) -> None:
+    """The settings beside the checkpoint go through the same list; code in them leaves the model uncompiled."""
+    anyrig.save_model(trained, tmp_path / "served")
+    settings = tmp_path / "served" / "assets.extra" / "anyrig.compile.json"
+    opened = open_with_report(tmp_path / "served")
+    assert opened.model.compiled
+    assert data_of(opened.model.optimizer.variables) == data_of(trained.optimizer.variables)
+    config = json.loads(settings.read_text())
+    for loss in (
+        {"class_name": "function", "config": "main", "module": "this", "registered_name": "main"},
+        {"class_name": "TFSMLayer", "config": {"filepath": "."}, "module": "keras.layers", "registered_name": None},
+    ):
+        settings.write_text(json.dumps({**config, "loss": loss}))
+        opened = open_with_report(tmp_path / "served")
+        assert not opened.model.compiled
+        assert "not opened at the level of trust 'known'" in opened.notes[0]
+    for text in ("[" * 100_000, "{", "[]"):
+        settings.write_text(text)
+        with pytest.raises(AnyrigError, match=r"FORMAT-00[23]"):
+            open_with_report(tmp_path / "served")
 
 
 def test_largest_difference() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from anyrig.cli import options, text
-from anyrig.errors import EXIT_CHECK_FAILED
+from anyrig.errors import EXIT_CHECK_FAILED, UsageError
 
 if TYPE_CHECKING:
     from anyrig.diagnose.explain import Explanation, Finding
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from anyrig.mapping.result import Mapping
     from anyrig.state.wanted import Wanted
 
+_FIX_HINT = "give --fix another name"
 _CHANGES = {"layout", "cudnn", "partitions", "other-type"}
 
 
@@ -24,9 +26,10 @@ _CHANGES = {"layout", "cudnn", "partitions", "other-type"}
 @click.argument("checkpoint", metavar="FILE")
 @click.argument("model")
 @click.option("--fix", type=click.Path(path_type=Path), metavar="RULES.yaml", help="Write all that is clear as rules.")
+@click.option("--force", is_flag=True, help="Let --fix replace a file.")
 @options.as_json
 @options.debug
-def command(checkpoint: str, model: str, fix: Path | None, as_json: bool) -> int:
+def command(checkpoint: str, model: str, fix: Path | None, force: bool, as_json: bool) -> int:
     """Say why a file does not load into a model, and the rule that makes it.
 
     FILE is anything that `anyrig inspect` knows. MODEL is another such file, or FILE.py:FUNCTION that builds the model
@@ -35,6 +38,8 @@ def command(checkpoint: str, model: str, fix: Path | None, as_json: bool) -> int
     """
     from anyrig.diagnose.explain import explain
 
+    if fix is not None and os.path.lexists(fix) and not force:
+        raise _exists(fix)
     contents = _contents(checkpoint)
     found = explain(contents, *_wanted(model, contents))
     if fix is not None:
@@ -59,7 +64,7 @@ def _wanted(model: str, contents: Contents) -> tuple[list[Wanted], Mapping | Non
         from anyrig.exchange.fill import mapping_into
         from anyrig.state.wanting import wanted_by
 
-        built = builder(model)()
+        built = builder(model, key="MODEL")()
         ours = contents.format == "checkpoint"  # loaded by the names that it has, not as a file of others
         return wanted_by(built, weights_only=True), None if ours else mapping_into(built, contents)
     from anyrig.mapping.sides import wanted_side
@@ -70,7 +75,19 @@ def _wanted(model: str, contents: Contents) -> tuple[list[Wanted], Mapping | Non
 def _write(path: Path, found: Explanation) -> None:
     from anyrig.mapping.rules import Rules
 
-    path.write_text(Rules.of(found.mapping).text(), encoding="utf-8")
+    work = path.parent / f".{path.name}.writing-{secrets.token_hex(4)}"
+    try:
+        work.write_text(Rules.of(found.mapping).text(), encoding="utf-8")
+        os.replace(work, path)
+    except OSError as error:
+        work.unlink(missing_ok=True)
+        raise UsageError("ANY-CLI-018", f"--fix {path} cannot be written: {error.strerror}", hint=_FIX_HINT) from error
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(
+        "ANY-CLI-017", f"--fix {path} is there already, and was left as it is", hint=f"{_FIX_HINT}, or --force"
+    )
 
 
 def _describe(contents: Contents, model: str, found: Explanation, fix: Path | None) -> str:

@@ -64,12 +64,12 @@ def open_for_use(checkpoint: Checkpoint, recipe: Recipe | None) -> Opened:
     return Opened(model, inputs_of(model, checkpoint.record))
 
 
-def builder(into: str) -> Callable[[], Any]:
-    """Return the function that `--into FILE.py:FUNCTION` names; its file is run here."""
+def builder(into: str, *, key: str = "--into") -> Callable[[], Any]:
+    """Return the function that `key`, an argument FILE.py:FUNCTION, names; its file is run here."""
     from anyrig.train.recipe.code import call_user, resolve_function
 
     function = resolve_function(into, Path.cwd())
-    return lambda: call_user(function, {}, key="--into")
+    return lambda: call_user(function, {}, key=key)
 
 
 @contextmanager

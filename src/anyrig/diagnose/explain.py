@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from anyrig.diagnose.causes import CAUSES
 from anyrig.diagnose.parts import Parted, parted
 from anyrig.formats.contents import Contents
+from anyrig.mapping.layout import Step
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Ambiguous, Misfit, Pair, Stored
 from anyrig.mapping.result import Mapping as Names
+from anyrig.mapping.rule import line
 from anyrig.mapping.slots import is_training_state, slot_of
 from anyrig.state.wanted import Wanted
 from anyrig.store.dtypes import ITEM_BYTES
@@ -100,10 +102,10 @@ def _findings(mapping: Names, weights: Sequence[Wanted]) -> Iterator[Finding]:
 def _left(missing: Sequence[Wanted], unused: Sequence[Stored], another: bool) -> Iterator[Finding]:
     """What is on one side only; for another model no rules, which would keep all of it as it is."""
     if missing:
-        rules = () if another else tuple(f"- {{keep: {want.name}}}" for want in missing[:_SHOWN])
+        rules = () if another else tuple(line(None, want.name) for want in missing[:_SHOWN])
         yield Finding("missing", _some([_want(want) for want in missing]), rules)
     if unused:
-        rules = () if another else tuple(f"- {{drop: {item.name}}}" for item in unused[:_SHOWN])
+        rules = () if another else tuple(line(item.name, None) for item in unused[:_SHOWN])
         yield Finding("extra", _some([_have(item) for item in unused]), rules)
 
 
@@ -127,8 +129,8 @@ def _beside(contents: Contents, mapping: Names) -> Iterator[Finding]:
         if (slot := slot_of(name, paired.keys())) and slot[1].lower() in ("exponentialmovingaverage", "ema")
     }
     if averages:
-        rules = [f"- {{from: {name}, to: {paired[of]}}}" for name, of in averages.items()]
-        rules += [f"- {{drop: {of}}}" for of in averages.values()]
+        rules = [line(name, paired[of]) for name, of in averages.items()]
+        rules += [line(of, None) for of in averages.values()]
         yield Finding("averages", _some([f"{name}, of {of}" for name, of in averages.items()]), tuple(rules))
     if state := sorted(training - averages.keys()):
         yield Finding("optimizer", _some(state, 3))
@@ -149,7 +151,7 @@ def _shared_shapes(mapping: Names, weights: Sequence[Wanted]) -> float:
 
 def _misfits(cause: str, items: Sequence[Misfit]) -> Finding:
     evidence = [f"{item.stored.name} -> {item.wanted.name}: {item.why}" for item in items]
-    rules = [rule for item in items for rule in (f"- {{drop: {item.stored.name}}}", f"- {{keep: {item.wanted.name}}}")]
+    rules = [rule for item in items for rule in (line(item.stored.name, None), line(None, item.wanted.name))]
     return Finding(cause, _some(evidence), () if cause == "gru-reset-after" else tuple(rules[: 2 * _SHOWN]))
 
 
@@ -159,11 +161,10 @@ def _ambiguous(item: Ambiguous) -> Finding:
         "in the model: " + ", ".join(map(_want, item.wanted[:_SHOWN])),
         item.why,
     )
-    choices = [
-        f"- {{from: {have.name}, to: {want.name}}}" for have in item.stored[:_SHOWN] for want in item.wanted[:_SHOWN]
-    ]
+    choices = [line(have.name, want.name) for have in item.stored[:_SHOWN] for want in item.wanted[:_SHOWN]]
     if "turned and as it is" in item.why:
-        return Finding("turned-or-not", evidence, (choices[0][:-1] + ", layout: [transpose]}", f"or {choices[0]}"))
+        turned = line(item.stored[0].name, item.wanted[0].name, Step("transpose"))
+        return Finding("turned-or-not", evidence, (turned, f"or {choices[0]}"))
     cause = "renamed" if len(item.stored) == len(item.wanted) == 1 else "order-alone"
     return Finding(cause, evidence, tuple(choices[:_SHOWN]))
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from anyrig.mapping.canonical import in_common_words, parts_of
+from anyrig.mapping.layout import Step
 from anyrig.mapping.result import Mapping, Stored
+from anyrig.mapping.rule import line
 from anyrig.state.wanted import Wanted
 
 _Item = TypeVar("_Item", Stored, Wanted)
@@ -45,8 +47,8 @@ def _lost_parts(unused: Sequence[Stored], missing: Sequence[Wanted]) -> Iterator
         if lost:
             wanted = tuple(want.name for want in missing if _end(want.name) == _end(name))
             have = ", ".join(map(str, sorted(numbers)))
-            line = f"{name}: it has the parts {have}, and not {', '.join(map(str, lost))}"
-            yield Parted("incomplete", (line,), tuple(numbers.values()), wanted)
+            told = f"{name}: it has the parts {have}, and not {', '.join(map(str, lost))}"
+            yield Parted("incomplete", (told,), tuple(numbers.values()), wanted)
 
 
 def _fused(unused: Sequence[Stored], missing: Sequence[Wanted]) -> Iterator[Parted]:
@@ -55,19 +57,19 @@ def _fused(unused: Sequence[Stored], missing: Sequence[Wanted]) -> Iterator[Part
         for many in _side_by_side(unused):
             if (along := _along(many[0].shape, want.shape, len(many))) is not None:
                 stored = tuple(item.name for item in many)
-                line = f"{', '.join(stored)} {list(many[0].shape)} each -> {want.name} {list(want.shape)}"
-                rule = f"- {{from: [{', '.join(stored)}], to: {want.name}, axis: {along}}}"
-                yield Parted("fused", (line, _ORDER), stored, (want.name,), (rule,))
+                told = f"{', '.join(stored)} {list(many[0].shape)} each -> {want.name} {list(want.shape)}"
+                rule = line(stored, want.name, axis=along)
+                yield Parted("fused", (told, _ORDER), stored, (want.name,), (rule,))
     for item in unused:
         for wants in _side_by_side(missing):
             if (along := _along(wants[0].shape, item.shape, len(wants))) is not None:
                 wanted = tuple(want.name for want in wants)
-                line = f"{item.name} {list(item.shape)} -> {', '.join(wanted)} {list(wants[0].shape)} each"
+                told = f"{item.name} {list(item.shape)} -> {', '.join(wanted)} {list(wants[0].shape)} each"
                 rules = tuple(
-                    f"- {{from: {item.name}, to: {name}, layout: [{{block: [{along}, {index}, {len(wants)}]}}]}}"
+                    line(item.name, name, Step("block", (along, index, len(wants))))
                     for index, name in enumerate(wanted)
                 )
-                yield Parted("fused", (line, _ORDER), (item.name,), wanted, rules)
+                yield Parted("fused", (told, _ORDER), (item.name,), wanted, rules)
 
 
 def _side_by_side(items: Sequence[_Item]) -> list[list[_Item]]:

@@ -7,11 +7,10 @@ needs, and no array is left out in silence.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,10 @@ from anyrig.exchange.fill import fill_by_names, fill_described
 from anyrig.exchange.targets import COMPILED, EXTRA
 from anyrig.exchange.trust import Trust, allows
 from anyrig.formats.checkpoint import contents_of
-from anyrig.formats.contents import Contents
+from anyrig.formats.contents import Budget, Contents
+from anyrig.formats.jsontext import json_object
 from anyrig.formats.sniff import read_any, recognized
+from anyrig.formats.tf_table import read_bytes, size_of
 from anyrig.locations import find_checkpoint, resolve
 from anyrig.mapping.rules import Rules
 from anyrig.state.layer_state import has_words, is_lookup
@@ -79,7 +80,7 @@ def open_with_report(
 ) -> OpenedModel:
     """Do what `open_model` does, and tell how."""
     allows(trust, "arrays")  # a word that is no level is refused whatever the file is
-    contents, compiled = _contents(path)
+    contents = _contents(path)
     if into is not None:
         model = into if isinstance(into, keras.Model) else into()
         return OpenedModel(model, _filled(model, contents, rules), contents)
@@ -91,7 +92,7 @@ def open_with_report(
         raise _weights_alone(contents)
     built = built_model(contents, trust=trust, custom_objects=custom_objects)
     if contents.format == "checkpoint":
-        return _from_checkpoint(built, contents, compiled, custom_objects)
+        return _from_checkpoint(built, contents)
     report = fill_described(built.model, contents, dict(built.renamed))
     notes = (*built.notes, *_lost_optimizer(report), *_without_words(built.model))
     for note in notes[len(built.notes) :]:
@@ -99,21 +100,24 @@ def open_with_report(
     return OpenedModel(built.model, report, contents, notes)
 
 
-def _contents(path: str | os.PathLike[str]) -> tuple[Contents, Mapping[str, Any] | None]:
-    """Return what is at `path`, and the settings of training that a SavedModel of ours keeps beside its checkpoint."""
+def _contents(path: str | os.PathLike[str]) -> Contents:
+    """Return what is at `path`, with the settings of training that a SavedModel of ours keeps beside its checkpoint."""
     here = Path(path).expanduser()
     if is_url(path):
-        return contents_of(open_checkpoint(find_checkpoint(path))), None
+        return contents_of(open_checkpoint(find_checkpoint(path)))
     if not os.path.lexists(here) and (found := recognized(here)) is not None:
-        return read_any(found[1]), None
+        return read_any(found[1])
     location = resolve(path)
     if location.kind in _OURS:
-        return contents_of(open_checkpoint(find_checkpoint(path))), None
+        return contents_of(open_checkpoint(find_checkpoint(path)))
     if (location.path / EXTRA).is_dir():
         settings = location.path / COMPILED
-        compiled = json.loads(settings.read_bytes()) if settings.is_file() else None
-        return contents_of(open_checkpoint(location.path / EXTRA)), compiled
-    return read_any(location.path), None
+        found = contents_of(open_checkpoint(location.path / EXTRA))
+        if not settings.is_file():
+            return found
+        text = read_bytes(settings, 0, min(size_of(settings), Budget().header_bytes + 1))
+        return replace(found, compile_config=json_object(settings, "the file", text, Budget()))
+    return read_any(location.path)
 
 
 def _filled(model: keras.Model, contents: Contents, rules: Rules | str | os.PathLike[str] | None) -> LoadReport:
@@ -123,9 +127,7 @@ def _filled(model: keras.Model, contents: Contents, rules: Rules | str | os.Path
     return fill_by_names(model, contents, given)
 
 
-def _from_checkpoint(
-    built: Built, contents: Contents, compiled: Mapping[str, Any] | None, custom_objects: Mapping[str, Any] | None
-) -> OpenedModel:
+def _from_checkpoint(built: Built, contents: Contents) -> OpenedModel:
     model = built.model
     if not all(layer.built for layer in model._flatten_layers()):
         raise UsageError(
@@ -133,9 +135,6 @@ def _from_checkpoint(
             f"{model.name!r} of {contents.path} has no weights before it is called on data, and nothing says on which",
             hint="build it yourself and fill it: into= or --into FILE.py:FUNCTION",
         )
-    if compiled is not None:
-        with keras.saving.custom_object_scope(dict(custom_objects or {})):
-            model.compile_from_config(dict(compiled))
     report = load(contents.path, into=model, weights_only=not model.compiled, metrics=False)
     return OpenedModel(model, report, contents, built.notes)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
 from anyrig.errors import AnyrigError
-from anyrig.formats.contents import Contents, FileTensor
+from anyrig.formats.contents import Budget, Contents, FileTensor
+from anyrig.formats.jsontext import json_object
 from anyrig.formats.safetensors import own_role, read_raw
 from anyrig.store.check import fault_of_file
 from anyrig.store.manifest import TensorEntry
@@ -40,8 +40,8 @@ def _config(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """Return the Keras configuration of the model; None where it has none (the document says why)."""
     if _MODEL not in checkpoint.documents:
         return None
-    found = json.loads(checkpoint.document(_MODEL))
-    return found if isinstance(found, dict) and found.get("config") is not None else None
+    found = json_object(checkpoint.path / _MODEL, "the file", checkpoint.document(_MODEL), Budget())
+    return found if found.get("config") is not None else None
 
 
 def _texts(made: Any) -> dict[str, str]:

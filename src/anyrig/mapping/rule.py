@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from anyrig.errors import UsageError
 from anyrig.mapping.layout import STEPS, Step
@@ -88,6 +90,19 @@ def plain(rule: Rule) -> dict[str, Any]:
         **joins,
         **({"layout": steps} if steps else {}),
     }
+
+
+def literal(name: str) -> str:
+    """Return the pattern that matches this one name."""
+    return name.replace("*", "\\*")
+
+
+def line(source: str | Iterable[str] | None, target: str | None, *layout: Step, axis: int = -1) -> str:
+    """Return the line of a rules file that pairs, drops or keeps these very names, quoted where YAML asks for it."""
+    sources = literal(source) if isinstance(source, str) else source and tuple(literal(name) for name in source)
+    rule = Rule(sources, None if target is None else literal(target), layout, axis)
+    flow = yaml.safe_dump(plain(rule), sort_keys=False, allow_unicode=True, default_flow_style=True, width=float("inf"))
+    return f"- {flow.strip()}"
 
 
 def malformed(path: str | os.PathLike[str], what: str) -> UsageError:

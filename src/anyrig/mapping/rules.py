@@ -31,7 +31,7 @@ from anyrig.mapping.fit import fitted
 from anyrig.mapping.layout import STEPS
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Mapping, Pair, Stored
-from anyrig.mapping.rule import Rule, malformed, plain, rule_of
+from anyrig.mapping.rule import Rule, literal, malformed, plain, rule_of
 from anyrig.mapping.sides import joined_as, stored_side
 from anyrig.state.wanted import Wanted
 
@@ -63,14 +63,14 @@ class Rules:
         pairs = [
             Rule(
                 _source_of(pair.stored),
-                _literal(pair.wanted.name),
+                literal(pair.wanted.name),
                 pair.steps,
                 pair.stored.axis if _is_joined(pair.stored) else -1,
             )
             for pair in mapping.pairs
         ]
-        drops = [Rule(_literal(item.name), None) for item in mapping.dropped]
-        return cls((*pairs, *drops, *(Rule(None, _literal(want.name)) for want in mapping.kept)))
+        drops = [Rule(literal(item.name), None) for item in mapping.dropped]
+        return cls((*pairs, *drops, *(Rule(None, literal(want.name)) for want in mapping.kept)))
 
     def text(self) -> str:
         """Return them as the YAML of a rules file."""
@@ -220,9 +220,5 @@ def _is_joined(stored: Stored) -> bool:
 
 def _source_of(stored: Stored) -> str | tuple[str, ...]:
     if _is_joined(stored):
-        return tuple(_literal(tensor.name) for tensor in stored.tensors)
-    return _literal(stored.name)
-
-
-def _literal(name: str) -> str:
-    return name.replace("*", "\\*")
+        return tuple(literal(tensor.name) for tensor in stored.tensors)
+    return literal(stored.name)
