@@ -112,11 +112,11 @@ def _contents(path: str | os.PathLike[str]) -> Contents:
         return contents_of(open_checkpoint(find_checkpoint(path)))
     if (location.path / EXTRA).is_dir():
         settings = location.path / COMPILED
-        found = contents_of(open_checkpoint(location.path / EXTRA))
+        ours = contents_of(open_checkpoint(location.path / EXTRA))
         if not settings.is_file():
-            return found
+            return ours
         text = read_bytes(settings, 0, min(size_of(settings), Budget().header_bytes + 1))
-        return replace(found, compile_config=json_object(settings, "the file", text, Budget()))
+        return replace(ours, compile_config=json_object(settings, "the file", text, Budget()))
     return read_any(location.path)
 
 

@@ -99,8 +99,10 @@ def literal(name: str) -> str:
 
 def line(source: str | Iterable[str] | None, target: str | None, *layout: Step, axis: int = -1) -> str:
     """Return the line of a rules file that pairs, drops or keeps these very names, quoted where YAML asks for it."""
-    sources = literal(source) if isinstance(source, str) else source and tuple(literal(name) for name in source)
-    rule = Rule(sources, None if target is None else literal(target), layout, axis)
+    several = [source] if isinstance(source, str) else source or ()
+    sources = tuple(literal(name) for name in several)
+    pattern = sources[0] if isinstance(source, str) else sources or None
+    rule = Rule(pattern, None if target is None else literal(target), layout, axis)
     flow = yaml.safe_dump(plain(rule), sort_keys=False, allow_unicode=True, default_flow_style=True, width=float("inf"))
     return f"- {flow.strip()}"
 
