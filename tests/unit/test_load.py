@@ -553,6 +553,27 @@ def test_S2_10_split_by_layer_a_part_is_read_from_its_own_files(tmp_path: Path) 
     assert not (tmp_path / "d").exists()
 
 
+def test_B137_a_model_that_has_predicted_already_computes_with_what_was_loaded(tmp_path: Path) -> None:
+    """Normalization computes with copies, a lookup with a table: both are in the graph that was traced before."""
+
+    def made(shift: float, words: list[str]) -> keras.Model:
+        scale, look = layers.Normalization(), layers.StringLookup()
+        scale.adapt(np.arange(8, dtype="float32").reshape(4, 2) + shift)
+        look.adapt(words)
+        x, text = keras.Input((2,)), keras.Input((1,), dtype="string")
+        model = keras.Model([x, text], [layers.Dense(1, kernel_initializer="ones")(scale(x)), look(text)])
+        model.compile("sgd", "mse")
+        return model
+
+    rows = [np.ones((3, 2), "float32"), tf.constant([["a"], ["b"], ["c"]])]
+    model, other = made(0, ["a", "b", "b"]), made(5, ["c", "a", "a"])
+    anyrig.save(tmp_path / "c", model)
+    before = other.predict(rows, verbose=0)
+    anyrig.load(tmp_path / "c", into=other)
+    for ours, theirs, first in zip(other.predict(rows, verbose=0), model.predict(rows, verbose=0), before, strict=True):
+        assert ours.tobytes() == theirs.tobytes() != first.tobytes()
+
+
 def test_saving_again_replaces_and_digests_agree(tmp_path: Path) -> None:
     model = trained(tmp_path / "c")
     anyrig.load(tmp_path / "c", into=model)

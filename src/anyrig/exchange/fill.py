@@ -22,6 +22,7 @@ from anyrig.mapping.result import Mapping, Pair, Stored
 from anyrig.mapping.rules import Rules
 from anyrig.mapping.sides import stored_side
 from anyrig.mapping.slots import is_training_state
+from anyrig.state.layer_state import forget_traces
 from anyrig.state.optimizers import optimizers
 from anyrig.state.report import LoadReport
 from anyrig.state.tree import walk_layers
@@ -167,6 +168,7 @@ def _assigned(
     for layer in model._flatten_layers():
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()  # it computes with copies of its variables
+            forget_traces(model)
     known = {name for name in arrays if name.endswith("/iterations")}
     followed = {id(v) for v in derive(model.optimizer)} if derived and known and model.compiled else set()
     used = {tensor.name for pair in (*weights, *slots) for tensor in pair.stored.tensors}

@@ -114,6 +114,13 @@ def load_state(layer: keras.Layer, arrays: Mapping[str, Array], files: Mapping[s
             _load_files(layer, files)
 
 
+def forget_traces(model: keras.Model) -> None:
+    """Let `fit`, `evaluate` and `predict` be traced anew: their graphs hold copies of what layers had."""
+    for name in ("train_function", "test_function", "predict_function"):
+        if getattr(model, name, None) is not None:
+            setattr(model, name, None)
+
+
 def is_lookup(layer: keras.Layer) -> bool:
     """Say whether the layer is one of Keras's that keep a vocabulary."""
     return isinstance(layer, _LOOKUPS)

@@ -25,6 +25,7 @@ from anyrig.state.layer_state import (
     VOCABULARY,
     LayerState,
     fixed_vocabulary,
+    forget_traces,
     has_words,
     is_lookup,
     keys_written,
@@ -128,6 +129,8 @@ def restore(
     for item in plan.targets:
         if item.name not in loaded:
             adopt(item.variable, arrays[item.name])
+    if plan.own or loaded:
+        forget_traces(model)
     for optimizer in plan.optimizers.values():
         start_again(optimizer, plan.scale_begun.values())
     return LoadReport(
