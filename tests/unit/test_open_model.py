@@ -201,3 +201,94 @@ def test_a_saved_model_of_others_predicts_with_consent_only(tmp_path: Path) -> N
         opened.predict(x["numbers"])
     with pytest.raises(UsageError, match="no signature"):
         opened.predict(x, signature="train")
+
+
+def branches() -> keras.Model:
+    """Layers of one class side by side, of which each has slots of the same shapes as the other."""
+    x = keras.Input((3,))
+    sides = [layers.Dense(3, name=name)(x) for name in ("left", "right")]
+    model = keras.Model(x, layers.Dense(1, name="head")(layers.Concatenate()(sides)))
+    model.compile(keras.optimizers.Adam(0.25, amsgrad=True), "mse")
+    return model
+
+
+def scaled() -> keras.Model:
+    model = branches()
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.25)), "mse")
+    return model
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".ckpt", ".h5"])
+@pytest.mark.parametrize("build", [sequential, branches])
+def test_the_optimizer_of_a_file_of_weights_goes_on(
+    tmp_path: Path, build: Callable[[], keras.Model], suffix: str
+) -> None:
+    model, x = trained(build)
+    anyrig.save_model(model, tmp_path / f"w{suffix}")
+    opened = open_with_report(tmp_path / f"w{suffix}", into=build)
+    assert opened.report.notes == ()
+    assert "optimizer/main/iterations" in opened.report.restored
+    y = np.zeros_like(model.predict(x, verbose=0))
+    for each in (model, opened.model):
+        each.train_on_batch(x, y)
+    assert data_of(opened.model.optimizer.variables) == data_of(model.optimizer.variables)
+    assert data_of(opened.model.weights) == data_of(model.weights)
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".safetensors", ".ckpt"])
+def test_an_optimizer_that_may_mean_something_else_is_left_with_a_note(tmp_path: Path, suffix: str) -> None:
+    """RMSprop with momentum has the slots of Adam by name; a frozen layer has none; and there may be no optimizer."""
+
+    def changed(optimizer: Any, frozen: str = "") -> keras.Model:
+        model = branches()
+        for layer in model.layers:
+            layer.trainable = layer.name != frozen
+        if optimizer is not None:
+            model.compile(optimizer, "mse")
+        else:
+            model = keras.Model(model.inputs, model.outputs)
+        return model
+
+    model, _ = trained(lambda: changed(keras.optimizers.Adam(0.25), frozen="left"))
+    anyrig.save_model(model, tmp_path / f"w{suffix}")
+    cases = {
+        "it is adam, the model's is rmsprop": changed(keras.optimizers.RMSprop(0.25, momentum=0.5), "left"),
+        "nothing is known to fill optimizer/main/": changed(keras.optimizers.Adam(0.25)),
+        "the model is not compiled": changed(None),
+    }
+    if suffix == ".weights.h5":  # it numbers the slots, and does not say which of two equal layers was frozen
+        cases["nothing is known to fill optimizer/main/iterations"] = changed(keras.optimizers.Adam(0.25), "right")
+    for why, other in cases.items():
+        optimizer = vars(other).get("optimizer")
+        opened = open_with_report(tmp_path / f"w{suffix}", into=other)
+        assert data_of(opened.model.weights) == data_of(model.weights)
+        assert opened.report.notes[0].startswith("the file's optimizer was left: ")
+        assert why in opened.report.notes[0]
+        assert optimizer is None or int(optimizer.iterations) == 0
+
+
+def test_slots_by_number_are_left_where_layers_of_two_classes_lie_side_by_side(tmp_path: Path) -> None:
+    """Which of them Keras trains first depends on which was made first; the file does not tell."""
+
+    def beside(first: str) -> keras.Model:
+        x = keras.Input((3,))
+        kinds = {"batch": layers.BatchNormalization, "layer": layers.LayerNormalization}
+        made = {name: kinds[name](name=name) for name in (first, *kinds)}
+        parts = {name: made[name](x) for name in made}
+        model = keras.Model(x, layers.Dense(1)(layers.Concatenate()([parts["batch"], parts["layer"]])))
+        model.compile("adam", "mse")
+        return model
+
+    model, _ = trained(lambda: beside("batch"))
+    anyrig.save_model(model, tmp_path / "w.weights.h5")
+    opened = open_with_report(tmp_path / "w.weights.h5", into=lambda: beside("layer"))
+    assert "nothing is known to fill" in opened.report.notes[0]
+    assert int(opened.model.optimizer.iterations) == 0
+
+
+def test_a_loss_scale_goes_on_from_weights_that_keras_wrote(tmp_path: Path) -> None:
+    model, _ = trained(scaled)
+    model.save_weights(tmp_path / "w.weights.h5")
+    opened = open_with_report(tmp_path / "w.weights.h5", into=scaled)
+    assert opened.report.notes == ()
+    assert data_of(opened.model.optimizer.variables) == data_of(model.optimizer.variables)

@@ -14,6 +14,7 @@ from anyrig.exchange.keras_places import pairs_by_places
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
 from anyrig.exchange.object_paths import pairs_by_objects
+from anyrig.exchange.optimizer_into import optimizer_into
 from anyrig.exchange.optimizer_state import derive, optimizer_pairs
 from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.apply import array_of
@@ -65,7 +66,9 @@ def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, st
 
 
 def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = None) -> LoadReport:
-    """Fill the weights of a model of the user's own; the optimizer stays as it is. `rules` come before any proposal.
+    """Fill the weights of a model of the user's own, and its optimizer if the file has all of it; a note says why not.
+
+    `rules` come before any proposal.
 
     Raises ANY-OPEN-043 if not every weight of both sides has its counterpart beyond doubt.
     """
@@ -79,10 +82,12 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = 
             "\n".join([head, *lines]),
             hint=f"see why, and the rules that settle it: anyrig explain {contents.path} FILE.py:FUNCTION",
         )
-    report = _assigned(model, contents, mapping.pairs, [], [], began)
+    slots, left = optimizer_into(model, contents, mapping.pairs)
+    report = _assigned(model, contents, mapping.pairs, slots, [], began)
     kept = {want.name: "kept by a rule" for want in mapping.kept}
     dropped = {tensor.name: "dropped by a rule" for item in mapping.dropped for tensor in item.tensors}
-    return replace(report, started=kept, ignored={**report.ignored, **dropped})
+    notes = (*report.notes, *([left] if left else []))
+    return replace(report, started=kept, ignored={**report.ignored, **dropped}, notes=notes)
 
 
 def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = None) -> Mapping:

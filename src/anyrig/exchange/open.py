@@ -60,7 +60,8 @@ def open_model(
     `path`: a run, a checkpoint, a `.keras`, `.h5` or `.weights.h5` file of any Keras, a SavedModel, a TensorFlow
     checkpoint, safetensors, `.npz`. The content decides. `trust` bounds what may be run: `arrays` nothing, `known`
     Keras's own classes, `code` what the file names, `program` a SavedModel's graph or stored byte code. `into` is a
-    built model, or a function that builds one, whose weights are then filled by name; `rules` say what names do not
+    built model, or a function that builds one, whose weights are then filled by name, and whose compiled
+    optimizer goes on if the file has all of it (a note in the report says why not); `rules` say what names do not
     (`anyrig.mapping.rules`, or a file of them). `custom_objects` are classes and functions of the caller by the names
     that the file uses.
 

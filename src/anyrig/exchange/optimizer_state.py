@@ -39,10 +39,11 @@ def optimizer_pairs(contents: Contents, wanted: Sequence[Wanted], weights: Seque
     """
     stored = stored_side(tensor for tensor in contents.tensors if tensor.role == "optimizer")
     found = slot_pairs(stored, wanted, weights) or _in_order(stored, wanted, weights)
-    return found + _scalars(stored, wanted)
+    return found + scalar_pairs(stored, wanted)
 
 
-def _scalars(stored: Sequence[Stored], wanted: Sequence[Wanted]) -> list[Pair]:
+def scalar_pairs(stored: Sequence[Stored], wanted: Sequence[Wanted]) -> list[Pair]:
+    """Return the pairs of the count of updates and of the learning rate."""
     pairs = []
     for ending, words in (("iterations", _COUNTS), ("learning_rate", _RATES)):
         wants = [want for want in wanted if want.name.rpartition("/")[2] == ending]

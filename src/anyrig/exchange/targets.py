@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from anyrig.checkpoints import save
-from anyrig.formats.safetensors import PLACES
+from anyrig.formats.safetensors import OPTIMIZER, PLACES
 from anyrig.state.capture import capture
 from anyrig.state.optimizers import held_optimizers
 from anyrig.store.dtypes import spelling_of
@@ -89,12 +89,15 @@ def _weights(model: keras.Model, path: Path) -> None:
 
 def _safetensors(model: keras.Model, path: Path) -> None:
     captured = capture(model).tensors
-    places = json.dumps({item.name: item.place for item in captured if item.place})
+    metadata = {PLACES: json.dumps({item.name: item.place for item in captured if item.place})}
+    if optimizer := vars(model).get("optimizer"):
+        both = (optimizer, getattr(optimizer, "inner_optimizer", None))
+        metadata[OPTIMIZER] = ",".join(type(each).__name__ for each in both if each is not None)
     tensors = [(item.name, np.asarray(item.array)) for item in captured]
     tensors.sort(key=lambda item: item[1].nbytes % ALIGNMENT != 0)  # those that readers can map come first
     specs = [TensorSpec(name, _spelled(array), array.shape, array.nbytes) for name, array in tensors]
     with path.open("wb") as file:
-        file.write(build_header(specs, {PLACES: places}))
+        file.write(build_header(specs, metadata))
         for _, array in tensors:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 

@@ -30,6 +30,8 @@ _GROUPS: dict[str, Role] = {
 _SEED = re.compile(r"model/(.*/)?\w*seed_generator[^/]*/state")
 PLACES = "anyrig.places"
 """The key in a file's metadata of a JSON object: fingerprints of places in the graph by name (`FileTensor.place`)."""
+OPTIMIZER = "anyrig.optimizer"
+"""The key of the compiled optimizer's class (`Adam`; `LossScaleOptimizer,Adam`), which says what slots mean."""
 _UNCHECKED = ("the numbers: safetensors files have no checksums",)
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.safetensors")
 
@@ -64,11 +66,13 @@ def read(path: Path, budget: Budget) -> Contents:
 
 def _one(path: Path, budget: Budget) -> Contents:
     part = _PART.fullmatch(path.name)
+    metadata = header_of(path)[1]
     return Contents(
         format="safetensors",
         words="a safetensors file",
         path=path,
         tensors=_tensors(path, path, budget),
+        metadata={OPTIMIZER: metadata[OPTIMIZER]} if OPTIMIZER in metadata else {},
         files=((path.name, path.stat().st_size),),
         notes=(f"it is one of {int(part[2])} files: open their folder or its index for the whole",) if part else (),
         unchecked=_UNCHECKED,
