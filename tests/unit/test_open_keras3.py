@@ -19,7 +19,6 @@ from tests.unit.state_models import state_of
 
 FILLED = ("model.weights.h5", "sharded.weights.json", "checkpoint")
 OTHERWISE = {
-    ("mixed", "model.h5"): "ANY-MAP-001",  # bfloat16 is written there without its type
     ("words", "model.h5"): NO_VOCABULARY,
 }
 
@@ -114,3 +113,18 @@ def test_an_optimizer_that_keras_forgot_is_not_made_up(tmp_path: Path) -> None:
     assert "the file does not say with which optimizer" in found.notes[0]
     assert found.report.ignored["optimizer/vars/2"] == "the model has no optimizer"
     assert found.model.get_layer("head").kernel.numpy().tobytes() == model.get_layer("head").kernel.numpy().tobytes()
+
+
+def test_bfloat16_in_hdf5_is_read_as_the_configuration_says_and_else_not_at_all(tmp_path: Path) -> None:
+    """HDF5 has no such type: Keras writes two bytes each, and their type only into the configuration of the layer."""
+    folder = keras3.unpack("mixed", tmp_path)
+    opened = open_with_report(folder / "model.h5")
+    expected = [array for path, array in keras3.expected("mixed", "weight").items() if "seed" not in path]
+    found = [keras.ops.convert_to_numpy(variable) for variable in opened.model.weights]
+    assert [array.astype("float32").tobytes() for array in found] == [a.astype("float32").tobytes() for a in expected]
+    assert {array.dtype.name for array in found} == {"float32", "bfloat16"}
+    assert {str(v.dtype) for v in opened.model.optimizer.variables} >= {"bfloat16"}
+    assert opened.report.cast == {}
+    with pytest.raises(anyrig.AnyrigError) as refused:
+        anyrig.open_model(folder / "model.h5", into=opened.model)
+    assert refused.value.code == "ANY-MAP-001"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import keras
 
 from anyrig.errors import AnyrigError
-from anyrig.exchange.h5_layers import pairs_of, same_chain, same_sequence
+from anyrig.exchange.h5_layers import pairs_of, same_chain, same_sequence, with_types
 from anyrig.exchange.keras_places import pairs_by_places
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
@@ -62,7 +62,10 @@ def fill_described(model: keras.Model, contents: Contents, renamed: dict[str, st
     if wrong:
         raise does_not_fit(contents, wrong)
     slots = [want for want in wanted if want.role == "optimizer"]
-    return _assigned(model, contents, pairs, optimizer_pairs(contents, slots, pairs), slots, began, derived=True)
+    kept = optimizer_pairs(contents, slots, pairs)
+    if contents.format in _H5:
+        pairs, kept = with_types(pairs), with_types(kept)
+    return _assigned(model, contents, pairs, kept, slots, began, derived=True)
 
 
 def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = None) -> LoadReport:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -20,8 +21,10 @@ from anyrig.mapping.result import Pair, Stored
 from anyrig.mapping.sides import stored_side
 from anyrig.state.automatic import is_automatic
 from anyrig.state.wanted import Wanted
+from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype
 
 _TOP_LEVEL = "top_level_model_weights"
+_WITHOUT_TYPE = frozenset(["BF16", "F8_E4M3", "F8_E5M2"])
 _RULE, _WHY = "same file", "the file describes this layer, and lists its weights in this order"
 _KNOWN_LEAVES = {
     *("kernel", "bias", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel", "moving_mean", "moving_variance"),
@@ -50,6 +53,19 @@ def pairs_of(
     top = [v for v in model._trainable_variables + model._non_trainable_variables if id(v) in wanted]
     found, problems = _in_order(model.name, groups.get(_TOP_LEVEL, []), [wanted[id(v)] for v in top])
     return pairs + found, wrong + problems
+
+
+def with_types(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return pairs with the types that HDF5 lacks (Keras writes bytes) as the file's own configuration has them."""
+    return [_typed(pair) for pair in pairs]
+
+
+def _typed(pair: Pair) -> Pair:
+    (tensor, *others), dtype = pair.stored.tensors, pair.wanted.dtype
+    if others or dtype not in _WITHOUT_TYPE or tensor.dtype != f"V{ITEM_BYTES[dtype]}":
+        return pair
+    typed = replace(tensor, dtype=dtype, read=lambda: (part.view(numpy_dtype(dtype)) for part in tensor.read()))
+    return replace(pair, stored=replace(pair.stored, dtype=dtype, tensors=(typed,)))
 
 
 def same_sequence(model: keras.Model, tensors: Sequence[FileTensor]) -> bool:
