@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras.src.legacy.saving.legacy_h5_format import save_model_to_hdf5
 
 import anyrig
@@ -128,3 +129,24 @@ def test_bfloat16_in_hdf5_is_read_as_the_configuration_says_and_else_not_at_all(
     with pytest.raises(anyrig.AnyrigError) as refused:
         anyrig.open_model(folder / "model.h5", into=opened.model)
     assert refused.value.code == "ANY-MAP-001"
+
+
+def test_U07_what_waits_for_a_vocabulary_is_named_and_what_keeps_its_own_is_not(tmp_path: Path) -> None:
+    """Keras writes vocabularies that were adapted to into no .h5 file; bins, moments and given words it does write."""
+    layers, words, numbers = keras.layers, tf.constant([["a b"], ["b c"]]), np.arange(8, dtype="float32").reshape(-1, 1)
+    texts = layers.TextVectorization(output_mode="count", name="texts")
+    texts.adapt(words)
+    x = keras.Input((1,), dtype="string")
+    keras.Model(x, texts(x)).save(tmp_path / "texts.h5")
+    with pytest.warns(UserWarning, match="no vocabulary of texts: give it with"):
+        notes = open_with_report(tmp_path / "texts.h5").notes
+    assert notes == ("the file holds no vocabulary of texts: give it with adapt() or set_vocabulary()",)
+    kept = {"bins": layers.Discretization(num_bins=3), "moments": layers.Normalization()}
+    for name, layer in kept.items():
+        layer.adapt(numbers)
+        x = keras.Input((1,))
+        model = keras.Model(x, layer(x))
+        model.save(tmp_path / f"{name}.h5")
+        opened = open_with_report(tmp_path / f"{name}.h5")
+        assert opened.notes == ()
+        assert np.array_equal(opened.model.predict(numbers, verbose=0), model.predict(numbers, verbose=0))

@@ -33,7 +33,7 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "unknown-type": Cause(
         "Numbers are of a type that the file does not name",
-        "Keras writes bfloat16 into .h5 without saying so: save the model as .keras where it was made, which says it",
+        "Keras tells bfloat16 only in a whole .h5 model: anyrig convert FILE.h5 FILE.keras, and fill from that",
     ),
     "fused": Cause(
         "Kernels are joined on one side only",

@@ -149,9 +149,10 @@ def _lost_optimizer(report: LoadReport) -> tuple[str, ...]:
 
 def _without_words(model: keras.Model) -> tuple[str, ...]:
     """Say which layers wait for a vocabulary: Keras writes none into `.h5` files, and predicting raises."""
-    layers = [layer.name for layer in model._flatten_layers() if is_lookup(layer) and not has_words(layer)]
-    names = ", ".join(layers)
-    return (f"the file holds no vocabulary of {names}: give it with adapt() or set_vocabulary()",) if layers else ()
+    layers = [layer for layer in model._flatten_layers() if is_lookup(layer) and not has_words(layer)]
+    inside = {id(layer._lookup_layer) for layer in layers if isinstance(layer, keras.layers.TextVectorization)}
+    names = ", ".join(layer.name for layer in layers if id(layer) not in inside)
+    return (f"the file holds no vocabulary of {names}: give it with adapt() or set_vocabulary()",) if names else ()
 
 
 def _weights_alone(contents: Contents) -> UsageError:
