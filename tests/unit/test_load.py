@@ -498,7 +498,8 @@ def test_U01_two_layers_are_exchanged_and_what_order_alone_would_decide_is_said(
     assert [layer.kernel.numpy().tobytes() for layer in other.layers] == [second, first]
 
 
-def test_files_of_a_renamed_layer_follow_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rename", [{"words": "tokens"}, {"words/*": "tokens/*"}])
+def test_files_of_a_renamed_layer_follow_it(tmp_path: Path, rename: dict[str, str]) -> None:
     def looking(name: str) -> keras.Model:
         words = keras.Input((), dtype="string")
         return keras.Model(words, layers.StringLookup(name=name)(words))
@@ -507,8 +508,17 @@ def test_files_of_a_renamed_layer_follow_it(tmp_path: Path) -> None:
     model.layers[1].set_vocabulary(["a", "b"])
     anyrig.save(tmp_path / "c", model)
     other = looking("tokens")
-    anyrig.load(tmp_path / "c", into=other, rename={"words": "tokens"})
+    anyrig.load(tmp_path / "c", into=other, rename=rename)
     assert other.layers[1].get_vocabulary() == ["[UNK]", "a", "b"]
+
+
+def test_files_of_two_layers_never_get_one_name(tmp_path: Path) -> None:
+    words = keras.Input((), dtype="string")
+    model = keras.Model(words, [layers.StringLookup(vocabulary=[name], name=name)(words) for name in "ab"])
+    model.compile("sgd", "mse")
+    anyrig.save(tmp_path / "c", model)
+    message = difference("ANY-STATE-018", tmp_path / "c", model, rename={"a": "b"})
+    assert "two files would be b/vocabulary.txt" in message
 
 
 @pytest.mark.parametrize(
@@ -518,11 +528,29 @@ def test_files_of_a_renamed_layer_follow_it(tmp_path: Path) -> None:
         ({"bod": "encoder"}, "'bod' is no name, and no first part of a name"),
         ({"body": "a", "bo*": "b*"}, "'body' and 'bo*' both name model/body/"),
         ({"head": "body"}, "two tensors would be model/body/kernel"),
+        ("head", "'head' is no mapping of names"),
+        ({"head": None}, "{'head': None} is no mapping of names"),
     ],
 )
 def test_renames_that_make_no_sense_are_refused(tmp_path: Path, rename: dict[str, str], said: str) -> None:
     trained(tmp_path / "c")
     assert said in difference("ANY-STATE-018", tmp_path / "c", build(), rename=rename)
+
+
+def test_a_new_name_that_the_model_has_not_is_refused_even_where_a_part_may_be_missing(tmp_path: Path) -> None:
+    trained(tmp_path / "c")
+    other = encoded("body", "top")
+    before = state_of(other)
+    message = difference(
+        "ANY-STATE-018", tmp_path / "c", other, rename={"head": "tpo"}, strict=False, weights_only=True
+    )
+    assert "'head' becomes model/tpo/kernel, and the model has no such variable" in message
+    assert state_of(other) == before
+    part = {"rename": {"body": "top"}, "exclude": ["model/head/*"], "strict": False, "weights_only": True}
+    bare = keras.Sequential([keras.Input((16,)), layers.Dense(32, name="top", use_bias=False)])
+    report = anyrig.load(tmp_path / "c", bare, **part)
+    assert list(report.restored) == ["model/top/kernel"]
+    assert report.ignored["model/top/bias"] == "the model has no such variable"
 
 
 def test_a_refusal_shows_the_rename_that_would_load(tmp_path: Path) -> None:

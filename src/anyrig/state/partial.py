@@ -14,6 +14,7 @@ from anyrig.errors import AnyrigError
 from anyrig.state.choice import Choice
 from anyrig.state.compare import ALLOW_OPTIMIZER, Spec
 
+NO_SUCH = "the model has no such variable"
 # Of one kind: the same slots with the same meaning.
 _ALIKE = ({"Adam", "AdamW"},)
 
@@ -51,7 +52,7 @@ def excused(
         if name in result.ignored or name in result.started or (choice.strict and not slot):
             continue
         if name not in want:
-            result.ignored[name] = "the model has no such variable"
+            result.ignored[name] = NO_SUCH
         elif name not in have:
             result.started[name] = "not stored"
         elif slot and have[name].shape != want[name].shape:

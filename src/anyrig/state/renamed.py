@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,31 +23,37 @@ class Renamed:
     `rename` maps names or their first parts (`body` is all below `body/`), or patterns with `*`, to what they are in
     the model; `model/` before them may be left out. A `*` stands for any text, and in the new name for the same.
     Keras's own names (aliases) are known too. Raises ANY-STATE-018 for a rename that matches nothing, for two that
-    match one variable, and for one new name of two.
+    match one variable, for one new name of two, and for anything but a mapping of names.
     """
 
     def __init__(self, source: Any, rename: Mapping[str, str]) -> None:
         self._source = source
+        if not isinstance(rename, Mapping) or not all(
+            isinstance(text, str) for pair in rename.items() for text in pair
+        ):
+            raise _refused(
+                f"{rename!r} is no mapping of names",
+                'write rename={"body": "encoder/body"}; a file of rules is for anyrig.open_model(path, into=, rules=)',
+            )
         rules = [(old, *_rule(old, new)) for old, new in rename.items()]
-        used: set[str] = set()
+        used: dict[str, list[str]] = {}
         paths: dict[str, str] = {}
         for entry in source.manifest.tensors:
             if entry.name.startswith(_MODEL):
                 path = entry.name.removeprefix(_MODEL)
                 paths[path] = _moved(path, entry.aliases, rules, used)
-        self._assets = {_file_moved(path, rules, used): path for path in source.assets}
-        if idle := [old for old in rename if old not in used]:
+        files: dict[str, list[str]] = {}  # their paths are those of layers, and the name of a file
+        moved = [_moved(path, (), rules, files) for path in source.assets]
+        _refuse_two("files", moved)
+        self._assets = dict(zip(moved, source.assets, strict=True))
+        if idle := [old for old in rename if old not in used and old not in files]:
             raise _refused(
                 f"{idle[0]!r} is no name, and no first part of a name, of a tensor below model/",
                 "list the names with: anyrig inspect PATH --tensors",
             )
         self.stored = {_named(entry.name, paths): entry.name for entry in source.manifest.tensors}
-        if len(self.stored) < len(source.manifest.tensors):
-            counts = Counter(_named(entry.name, paths) for entry in source.manifest.tensors)
-            doubled = next(name for name, count in counts.items() if count > 1)
-            raise _refused(
-                f"two tensors would be {doubled}", "rename the other one as well, or make a pattern narrower"
-            )
+        _refuse_two("tensors", (_named(entry.name, paths) for entry in source.manifest.tensors))
+        self._moved = used
         old = {stored: name for name, stored in self.stored.items()}
         self._manifest = SimpleNamespace(
             tensors=tuple(
@@ -60,6 +66,16 @@ class Renamed:
     def changed(self) -> dict[str, str]:
         """The stored name of each tensor that has another one now."""
         return {name: stored for name, stored in self.stored.items() if name != stored}
+
+    def refuse_lost(self, lost: Collection[str]) -> None:
+        """Raise ANY-STATE-018 for a rename of which all is among `lost`, names that the model has not."""
+        for old, paths in self._moved.items():
+            names = [f"{_MODEL}{path}" for path in paths]
+            if all(name in lost for name in names):
+                raise _refused(
+                    f"{old!r} becomes {names[0]}, and the model has no such variable",
+                    "list its names: save it, then anyrig inspect PATH --tensors",
+                )
 
     @property
     def manifest(self) -> Any:
@@ -96,15 +112,18 @@ def _rule(old: str, new: str) -> tuple[re.Pattern[str], str]:
     return re.compile("(.+)".join(map(re.escape, parts)) + rest, re.DOTALL), new.removeprefix(_MODEL)
 
 
-def _moved(path: str, aliases: Iterable[str], rules: Iterable[tuple[str, re.Pattern[str], str]], used: set[str]) -> str:
+def _moved(
+    path: str, aliases: Iterable[str], rules: Iterable[tuple[str, re.Pattern[str], str]], used: dict[str, list[str]]
+) -> str:
     found = [(old, new, match) for old, pattern, new in rules if (match := _match(pattern, (path, *aliases)))]
     if len(found) > 1:
         raise _refused(
             f"{found[0][0]!r} and {found[1][0]!r} both name model/{path}", "keep one of the two, or make it narrower"
         )
     for old, new, match in found:
-        used.add(old)
-        return _filled(new, match)
+        moved = _filled(new, match)
+        used.setdefault(old, []).append(moved)
+        return moved
     return path
 
 
@@ -139,10 +158,9 @@ def _named_inside(path: str, paths: Mapping[str, str]) -> str:
     return path
 
 
-def _file_moved(path: str, rules: Iterable[tuple[str, re.Pattern[str], str]], used: set[str]) -> str:
-    """Return the new path of a layer's file; its last part is the file, what is before it the layer."""
-    layer, _, file = path.rpartition("/")
-    return f"{_moved(layer, (), rules, used)}/{file}"
+def _refuse_two(what: str, names: Iterable[str]) -> None:
+    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+        raise _refused(f"two {what} would be {doubled[0]}", "rename the other one as well, or make a pattern narrower")
 
 
 def _refused(what: str, hint: str) -> UsageError:

@@ -40,7 +40,7 @@ from anyrig.state.layer_state import (
 from anyrig.state.loss_scale import one_sided, start_again
 from anyrig.state.measures import unbuilt
 from anyrig.state.optimizers import optimizer_classes, optimizers
-from anyrig.state.partial import excused
+from anyrig.state.partial import NO_SUCH, excused
 from anyrig.state.renamed import Renamed
 from anyrig.state.report import LoadReport
 from anyrig.state.tree import PlacedLayer, walk_layers
@@ -110,12 +110,13 @@ def restore(
     began = time.perf_counter()
     choice = Choice(**settings)
     require_built(model)
-    renamed: Mapping[str, str] = {}
-    if rename:
-        checkpoint = Renamed(checkpoint, rename)
-        renamed = checkpoint.changed
+    renaming = Renamed(checkpoint, rename) if rename else None
+    renamed = renaming.changed if renaming else {}
+    checkpoint = renaming or checkpoint
     stored = [_spec(entry) for entry in checkpoint.manifest.tensors]
     plan = _plan(model, stored, choice, checkpoint, renamed)
+    if renaming:
+        renaming.refuse_lost({name for name, why in plan.ignored.items() if why == NO_SUCH})
     files = [{file: checkpoint.asset(path) for file, path in own.files.items()} for own in plan.own]
     _refuse_other_vocabularies(plan.own, files)
     arrays = dict(checkpoint.tensors([spec.name for spec in plan.wanted], verify=verify))
