@@ -546,7 +546,12 @@ def test_a_new_name_that_the_model_has_not_is_refused_even_where_a_part_may_be_m
     )
     assert "'head' becomes model/tpo/kernel, and the model has no such variable" in message
     assert state_of(other) == before
-    part = {"rename": {"body": "top"}, "exclude": ["model/head/*"], "strict": False, "weights_only": True}
+    part: dict[str, Any] = {
+        "rename": {"body": "top"},
+        "exclude": ["model/head/*"],
+        "strict": False,
+        "weights_only": True,
+    }
     bare = keras.Sequential([keras.Input((16,)), layers.Dense(32, name="top", use_bias=False)])
     report = anyrig.load(tmp_path / "c", bare, **part)
     assert list(report.restored) == ["model/top/kernel"]

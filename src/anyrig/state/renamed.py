@@ -28,13 +28,7 @@ class Renamed:
 
     def __init__(self, source: Any, rename: Mapping[str, str]) -> None:
         self._source = source
-        if not isinstance(rename, Mapping) or not all(
-            isinstance(text, str) for pair in rename.items() for text in pair
-        ):
-            raise _refused(
-                f"{rename!r} is no mapping of names",
-                'write rename={"body": "encoder/body"}; a file of rules is for anyrig.open_model(path, into=, rules=)',
-            )
+        _refuse_other_kinds(rename)
         rules = [(old, *_rule(old, new)) for old, new in rename.items()]
         used: dict[str, list[str]] = {}
         paths: dict[str, str] = {}
@@ -156,6 +150,14 @@ def _named_inside(path: str, paths: Mapping[str, str]) -> str:
             if old in paths:
                 return "/".join((key, *parts[:start], paths[old], *parts[start + length :]))
     return path
+
+
+def _refuse_other_kinds(rename: Any) -> None:
+    if not isinstance(rename, Mapping) or not all(isinstance(text, str) for pair in rename.items() for text in pair):
+        raise _refused(
+            f"{rename!r} is no mapping of names",
+            'write rename={"body": "encoder/body"}; a file of rules is for anyrig.open_model(path, into=, rules=)',
+        )
 
 
 def _refuse_two(what: str, names: Iterable[str]) -> None:
