@@ -187,7 +187,7 @@ KERAS_1: dict[str, tuple[Config, list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", KERAS_1)
-def test_words_of_keras_1(case: str) -> None:
+def test_B197_words_of_keras_1_in_a_list_of_layers(case: str) -> None:
     config, wanted = KERAS_1[case]
     twin = keras.Sequential(wanted)
     inputs = np.array([[1, 2, 0, 0, 5]] * 3) if case == "recurrent" else rows(*twin.input_shape[1:])

@@ -78,7 +78,7 @@ def test_a_loss_is_refused_and_nothing_is_written(trained: keras.Model, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_U07_a_vocabulary_is_no_weight(tmp_path: Path) -> None:
+def test_U07_B143_a_vocabulary_is_no_weight(tmp_path: Path) -> None:
     look_up = layers.StringLookup(vocabulary=["a", "b"])
     model = keras.Sequential([keras.Input((1,), dtype="string"), look_up, layers.Embedding(3, 2)])
     for suffix in (".h5", ".weights.h5", ".safetensors", ".ckpt"):

@@ -106,7 +106,7 @@ AROUND: dict[str, Callable[[Config], Config]] = {
 
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_configurations_are_refused_below_the_level_that_they_need(case: str, around: str) -> None:
+def test_B207_hostile_configurations_are_refused_below_the_level_that_they_need(case: str, around: str) -> None:
     bad, needs, code = HOSTILE[case]
     config = AROUND[around](bad)
     for trust in LEVELS[1 : LEVELS.index(needs)]:
