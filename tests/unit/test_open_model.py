@@ -19,6 +19,8 @@ from anyrig.errors import AnyrigError, UsageError
 from anyrig.exchange.open import open_with_report
 from anyrig.exchange.proof import largest_difference
 from anyrig.exchange.sample import sample_for
+from anyrig.exchange.save import save_as
+from anyrig.exchange.targets import H5_WEIGHTS
 
 layers = keras.layers
 
@@ -159,6 +161,58 @@ def test_U01_layers_made_in_another_order_are_not_swapped(tmp_path: Path) -> Non
         anyrig.save_model(model, tmp_path / f"w{suffix}")
         opened = anyrig.open_model(tmp_path / f"w{suffix}", into=lambda: two("beta", "alpha"))
         assert same_outputs(model, opened, x)
+
+
+class Block(layers.Layer):  # type: ignore[misc]
+    """Two layers of one shape in attributes, set in the order of `order`."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__(name="block")
+        for name in order:
+            setattr(self, name, layers.Dense(3))
+
+    def build(self, shape: Any) -> None:
+        self.a.build(shape)
+        self.b.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.b(keras.ops.tanh(self.a(x)))
+
+
+def inner_chain(order: str) -> Any:
+    made = {name: layers.Dense(3) for name in order}
+    x = keras.Input((3,))
+    return keras.Model(x, made["b"](keras.ops.tanh(made["a"](x))))
+
+
+@pytest.mark.parametrize("inner", [Block, inner_chain])
+def test_U01_inner_layers_of_an_h5_file_are_right_or_refused(inner: Callable[[str], Any], tmp_path: Path) -> None:
+    """Names that Keras chose count the layers as they were made; a file of another order has the same ones."""
+
+    def build(order: str) -> keras.Model:
+        keras.utils.clear_session()
+        x = keras.Input((3,))
+        return keras.Model(x, inner(order)(x))
+
+    model, x = build("ab"), np.ones((2, 3), "float32")
+    for suffix, save in ((".h5", anyrig.save_model), ("w.h5", lambda m, path: save_as(H5_WEIGHTS, m, path))):
+        save(model, tmp_path / f"m{suffix}")
+        for order in ("ab", "ba"):
+            other = build(order)
+            try:
+                right = same_outputs(model, anyrig.open_model(tmp_path / f"m{suffix}", into=other), x)
+            except AnyrigError as error:
+                right = error.code == "ANY-OPEN-043"
+            assert right
+
+
+def test_bfloat16_without_its_type_is_told(tmp_path: Path) -> None:
+    """Keras writes it into an `.h5` of weights as bytes; without a configuration nothing says what they mean."""
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2, dtype="bfloat16")])
+    H5_WEIGHTS.write(model, tmp_path / "w.h5")
+    with pytest.raises(AnyrigError, match="does not say what its bytes mean") as refused:
+        anyrig.open_model(tmp_path / "w.h5", into=model)
+    assert refused.value.code == "ANY-MAP-007"
 
 
 def test_rules_say_what_names_do_not(tmp_path: Path) -> None:

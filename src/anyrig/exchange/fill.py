@@ -9,7 +9,14 @@ from dataclasses import replace
 import keras
 
 from anyrig.errors import AnyrigError
-from anyrig.exchange.h5_layers import pairs_of, same_chain, same_sequence, with_types
+from anyrig.exchange.h5_layers import (
+    order_alone_decides,
+    pairs_of,
+    same_chain,
+    same_order_inside,
+    same_sequence,
+    with_types,
+)
 from anyrig.exchange.keras_places import pairs_by_places
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
@@ -111,11 +118,14 @@ def _same_places(
 ) -> list[Pair]:
     """Return the pairs of a file that was written from a model of the same layers, else none."""
     if contents.format in _H5:
+        if order_alone_decides(model):
+            return []
         renamed = same_chain(model, tensors)
         if not renamed and any(want.automatic for want in facts.values()) and not same_sequence(model, tensors):
             return []
         pairs, wrong = pairs_of(model, contents, facts, renamed)
-        return pairs if not wrong and len(pairs) == len(facts) else []
+        whole = not wrong and len(pairs) == len(facts)
+        return pairs if whole and same_order_inside(model, pairs, facts) else []
     if contents.format in _TREES:
         return pairs_by_places(model, tensors, facts)
     if contents.format not in _OBJECTS:

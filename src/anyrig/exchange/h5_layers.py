@@ -8,11 +8,13 @@ of its variable, in a layout that is known, and no name that contradicts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import keras
+from keras.src.models.functional import Functional
 
 from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.canonical import in_common_words
@@ -77,6 +79,40 @@ def same_sequence(model: keras.Model, tensors: Sequence[FileTensor]) -> bool:
     names = [layer.name for layer in model.layers]
     groups, left = _by_layer(stored_side(tensors), names, {})
     return not left and list(groups) == [name for name in names if name in groups]
+
+
+def same_order_inside(model: keras.Model, pairs: Sequence[Pair], wanted: Wanteds) -> bool:
+    """Tell whether the layers inside each layer come in the file as they do in the model, where Keras named them.
+
+    The file lists them in the order of its own graph; `pairs` are in the file's order. See `same_sequence`.
+    """
+    stored = [pair.wanted for pair in pairs if pair.wanted.automatic]
+    for layer in model.layers:
+        variables = layer.trainable_weights + layer.non_trainable_weights
+        here = [wanted[id(v)] for v in variables if id(v) in wanted and wanted[id(v)].automatic]
+        names = {want.name for want in here}
+        if _layers_of(here) != _layers_of(want for want in stored if want.name in names):
+            return False
+    return True
+
+
+def order_alone_decides(model: keras.Model) -> bool:
+    """Tell whether a layer without a graph holds two of one kind and shape under names that Keras chose.
+
+    Such names follow the order in which attributes were set, here and where the file was written.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.Sequential | Functional) or type(layer).__module__.startswith("keras."):
+            continue
+        inner = [each for each in layer._layers if each.weights and is_automatic(each.name, type(each).__name__)]
+        kinds = Counter((type(each), tuple(tuple(v.shape) for v in each.weights)) for each in inner)
+        if any(count > 1 for count in kinds.values()):
+            return True
+    return False
+
+
+def _layers_of(wants: Iterable[Wanted]) -> list[str]:
+    return list(dict.fromkeys(want.layer for want in wants))
 
 
 def same_chain(model: keras.Model, tensors: Sequence[FileTensor]) -> dict[str, str]:

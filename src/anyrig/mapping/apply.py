@@ -19,7 +19,8 @@ def arrays(mapping: Mapping) -> Iterator[tuple[str, Array]]:
     """Yield the name of each paired variable and its value, of the variable's shape and dtype, one tensor at a time.
 
     What is not paired is not here: look at `mapping.complete` first. Raises ANY-MAP-001 if a tensor does not give the
-    wanted shape, and ANY-STATE-016 if a number would not survive a cast.
+    wanted shape, -007 if its type says
+    nothing of its bytes, and ANY-STATE-016 if a number would not survive a cast.
     """
     for pair in mapping.pairs:
         yield pair.wanted.name, array_of(pair)
@@ -31,6 +32,8 @@ def array_of(pair: Pair) -> Array:
     from anyrig.store.dtypes import ITEM_BYTES, numpy_dtype
 
     wanted = pair.wanted
+    if pair.stored.dtype not in ITEM_BYTES:
+        raise _unknown_type(pair)
     value = laid_out(joined([tensor.array() for tensor in pair.stored.tensors], pair.stored.axis), pair)
     if pair.cast and wanted.dtype in ITEM_BYTES:
         return convert(pair.stored.name, value, numpy_dtype(wanted.dtype))
@@ -48,6 +51,15 @@ def laid_out(value: Array, pair: Pair) -> Array:
     if value.shape != pair.wanted.shape:
         raise _wrong(pair, list(value.shape))
     return value if value.flags.c_contiguous else np.ascontiguousarray(value)
+
+
+def _unknown_type(pair: Pair) -> AnyrigError:
+    return AnyrigError(
+        "ANY-MAP-007",
+        f"{pair.stored.name} {list(pair.stored.shape)} is of the type {pair.stored.dtype}, which does not say what its "
+        "bytes mean; nothing was changed",
+        hint="Keras writes bfloat16 into .h5 without saying so: save it as .keras where it was made, which says it",
+    )
 
 
 def _wrong(pair: Pair, found: list[int]) -> AnyrigError:
