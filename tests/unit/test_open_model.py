@@ -163,7 +163,7 @@ def test_U01_layers_made_in_another_order_are_not_swapped(tmp_path: Path) -> Non
         assert same_outputs(model, opened, x)
 
 
-class Block(layers.Layer):  # type: ignore[misc]
+class Block(layers.Layer):
     """Two layers of one shape in attributes, set in the order of `order`."""
 
     def __init__(self, order: str) -> None:
