@@ -21,6 +21,7 @@ from anyrig.exchange.proof import largest_difference
 from anyrig.exchange.sample import sample_for
 from anyrig.exchange.save import save_as
 from anyrig.exchange.targets import H5_WEIGHTS
+from anyrig.store.digest import hash_file
 
 layers = keras.layers
 
@@ -213,6 +214,17 @@ def test_bfloat16_without_its_type_is_told(tmp_path: Path) -> None:
     with pytest.raises(AnyrigError, match="does not say what its bytes mean") as refused:
         anyrig.open_model(tmp_path / "w.h5", into=model)
     assert refused.value.code == "ANY-MAP-007"
+
+
+def test_what_cannot_be_meant_is_refused_and_a_source_is_hashed_before_it_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "m.keras"
+    keras.Sequential([keras.Input((3,)), layers.Dense(2)]).save(path)
+    before = hash_file(path)
+    with pytest.raises(UsageError, match="OPEN-048"):
+        anyrig.convert(path, tmp_path / "n.keras", rules=tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match="OPEN-049"):
+        anyrig.open_model(path, into=lambda: None)
+    assert anyrig.convert(path, path).source_hash == {"m.keras": before}
 
 
 def test_rules_say_what_names_do_not(tmp_path: Path) -> None:

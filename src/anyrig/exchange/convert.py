@@ -75,13 +75,14 @@ def convert(
             f"{source} only predicts: its layers are not in the file, so no model can be written",
             hint="give a function that builds the model, into= or --into FILE.py:FUNCTION",
         )
+    hashes = _hashes(opened)  # now: the target may be the source
     rows, words = sample_for(opened.model, sample)
     proof = Proof(opened.model, rows)
     saved = save_model(opened.model, path, lossy=lossy, check=proof.check)
     return Conversion(
         source=opened.contents.path,
         source_format=opened.contents.format,
-        source_hash=_hashes(opened),
+        source_hash=hashes,
         saved=saved,
         sample=words,
         difference=proof.difference,

@@ -81,9 +81,21 @@ def open_with_report(
 ) -> OpenedModel:
     """Do what `open_model` does, and tell how."""
     allows(trust, "arrays")  # a word that is no level is refused whatever the file is
+    if rules is not None and into is None:
+        raise UsageError(
+            "ANY-OPEN-048",
+            "rules are given, and no model of yours (into=) that they could fill: they would say nothing",
+            hint="give into= (--into FILE.py:FUNCTION) as well, or leave the rules out",
+        )
     contents = _contents(path)
     if into is not None:
         model = into if isinstance(into, keras.Model) else into()
+        if not isinstance(model, keras.Model):
+            raise UsageError(
+                "ANY-OPEN-049",
+                f"into= gives {type(model).__name__}, which is no Keras model",
+                hint="return the model from the function that builds it",
+            )
         return OpenedModel(model, _filled(model, contents, rules), contents)
     if contents.format == "savedmodel" and contents.config is None:
         from anyrig.exchange.saved_model import predictor
