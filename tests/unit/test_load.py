@@ -586,7 +586,7 @@ def test_S2_10_split_by_layer_a_part_is_read_from_its_own_files(tmp_path: Path) 
     assert not (tmp_path / "d").exists()
 
 
-def test_B137_a_model_that_has_predicted_already_computes_with_what_was_loaded(tmp_path: Path) -> None:
+def test_B146_a_model_that_has_predicted_already_computes_with_what_was_loaded(tmp_path: Path) -> None:
     """Normalization computes with copies, a lookup with a table: both are in the graph that was traced before."""
 
     def made(shift: float, words: list[str]) -> keras.Model:

@@ -172,7 +172,10 @@ def _documents(
     """Return what differs in JSON documents leaf by leaf, and the other files that differ; a data file has none."""
     if not isinstance(a, Checkpoint) or not isinstance(b, Checkpoint):
         both = _contents(a).config, _contents(b).config
-        return (() if None in both else tuple(_without_counters(leaf_changes(*both)))), ()
+        if None in both:
+            return (), ()
+        changes = leaf_changes(*(_architecture(config) for config in both))
+        return tuple(_without_counters(changes)), ()
     config: list[LeafChange] = []
     files: list[LeafChange] = []
     have, want = _checksums(a), _checksums(b)
@@ -193,6 +196,26 @@ def _checksums(checkpoint: Checkpoint) -> Mapping[str, str]:
 
 def _json(checkpoint: Checkpoint, name: str) -> Any:
     return json.loads(checkpoint.document(name))
+
+
+_OF_THE_WRITER = (
+    "module",
+    "registered_name",
+    "shared_object_id",
+    "build_config",
+    "build_input_shape",
+    "compile_config",
+)
+
+
+def _architecture(config: Any) -> Any:
+    """Return a configuration without what each way of writing puts beside the layers, and says in its own words."""
+    if isinstance(config, Mapping):
+        kept = (
+            config.items() if "class_name" not in config else [i for i in config.items() if i[0] not in _OF_THE_WRITER]
+        )
+        return {key: _architecture(value) for key, value in kept}
+    return [_architecture(item) for item in config] if isinstance(config, list | tuple) else config
 
 
 def _without_counters(changes: Iterator[LeafChange]) -> Iterator[LeafChange]:

@@ -56,6 +56,7 @@ def built_model(
             hint=_FILL,
         )
     config, custom = plain_values(contents.config), dict(custom_objects or {})
+    custom |= dict(_by_registered_names([config, plain_values(contents.compile_config)], custom))
     architecture = _without_compilation(config)
     check(architecture, trust, {**custom, **OWN}, contents.path)
     if allows(trust, "code"):
@@ -160,6 +161,16 @@ def _imported(value: Any, custom: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 _NO_OPTIMIZER = "the file does not say with which optimizer (Keras forgets it where the model was saved as .h5 before)"
 
 
+def _by_registered_names(value: Any, custom: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the caller's classes under the names that the file has them registered by, too."""
+    if isinstance(value, Mapping):
+        name, registered = value.get("class_name"), value.get("registered_name")
+        if isinstance(name, str) and isinstance(registered, str) and name in custom and registered not in custom:
+            yield registered, custom[name]
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _by_registered_names(item, custom)
+
+
 def _scale_loss(model: keras.Model, contents: Contents) -> None:
     """Wrap the optimizer as Keras wrapped it in training: it does not say so, and forgets the model's own precision."""
     scaled = any(tensor.name.startswith("optimizer/inner_optimizer/") for tensor in contents.tensors)
@@ -177,6 +188,9 @@ def _compiled(
         return
     if "optimizer" not in stored and "optimizer_config" not in stored:  # Keras would take its default one
         yield f"it is not compiled: {_NO_OPTIMIZER}"
+        return
+    if "compile" in vars(type(model)) and "compile_from_config" not in vars(type(model)):
+        yield "it is not compiled: its class has a compile() of its own, whose arguments no file has"
         return
     try:
         if version >= 3 and "optimizer_config" not in stored:

@@ -84,14 +84,25 @@ def _architecture(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator
     yield Lost("the architecture: whoever loads it builds the model first", refused=False)
 
 
+def _byte_code(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
+    """A function without a name goes into the file as byte code: of this Python, and run by whoever opens it."""
+    for placed in layers:
+        function = getattr(placed.layer, "function", None)
+        if isinstance(placed.layer, keras.layers.Lambda) and getattr(function, "__name__", "") == "<lambda>":
+            name = names.join(*placed.path)
+            yield Lost(
+                f"the function of the Lambda layer {name!r} by name (it has none), only its byte code", refused=True
+            )
+
+
 def _training(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
     yield Lost("the layers: it predicts, and cannot be trained or made a Keras model again", refused=False)
 
 
 _Look = Callable[[keras.Model, Sequence[PlacedLayer]], Iterator[Lost]]
 LOSES: Mapping[str, tuple[_Look, ...]] = {
-    "keras": (_other_optimizers, _seeds),
-    "keras-h5": (_vocabularies, _own_arrays, _types, _other_optimizers, _seeds),
+    "keras": (_byte_code, _other_optimizers, _seeds),
+    "keras-h5": (_byte_code, _vocabularies, _own_arrays, _types, _other_optimizers, _seeds),
     "keras-h5-weights": (_vocabularies, _own_arrays, _types, _optimizers_left, _seeds, _architecture),
     "keras-weights": (_vocabularies, _other_optimizers, _seeds, _architecture),
     "safetensors": (_vocabularies, _architecture),

@@ -106,6 +106,8 @@ def open_with_report(
     built = built_model(contents, trust=trust, custom_objects=custom_objects)
     if contents.format == "checkpoint":
         return _from_checkpoint(built, contents)
+    if not built.model.built:
+        raise _not_built(built.model, contents)
     report = fill_described(built.model, contents, dict(built.renamed))
     notes = (*built.notes, *_lost_optimizer(report), *_without_words(built.model))
     for note in notes[len(built.notes) :]:
@@ -143,13 +145,17 @@ def _filled(model: keras.Model, contents: Contents, rules: Rules | str | os.Path
 def _from_checkpoint(built: Built, contents: Contents) -> OpenedModel:
     model = built.model
     if not all(layer.built for layer in model._flatten_layers()):
-        raise UsageError(
-            "ANY-OPEN-041",
-            f"{model.name!r} of {contents.path} has no weights before it is called on data, and nothing says on which",
-            hint="build it yourself and fill it: into= or --into FILE.py:FUNCTION",
-        )
+        raise _not_built(model, contents)
     report = load(contents.path, into=model, weights_only=not model.compiled, metrics=False)
     return OpenedModel(model, report, contents, built.notes)
+
+
+def _not_built(model: keras.Model, contents: Contents) -> UsageError:
+    return UsageError(
+        "ANY-OPEN-041",
+        f"{model.name!r} of {contents.path} has no weights before it is called on data, and nothing says on which",
+        hint="build it yourself and fill it: into= or --into FILE.py:FUNCTION",
+    )
 
 
 def _lost_optimizer(report: LoadReport) -> tuple[str, ...]:
