@@ -57,3 +57,29 @@ def test_B012_a_whole_model_under_the_name_of_weights_is_told_by_its_content(tmp
     (tmp_path / "model.h5").rename(tmp_path / "model.weights.h5")
     assert arrays(anyrig.open_model(tmp_path / "model.weights.h5")) == arrays(model)
     assert arrays(anyrig.open_model(tmp_path / "model.weights.h5", into=nested(1))) == arrays(model)
+
+
+def test_B172_attention_is_the_same_in_every_format(tmp_path: Path) -> None:
+    inputs = keras.Input((4, 6))
+    model = keras.Model(inputs, layers.MultiHeadAttention(2, 3, name="attention")(inputs, inputs))
+    fill(model)
+    x = np.random.default_rng(1).normal(size=(2, 4, 6)).astype(np.float32)
+    for suffix in (".keras", ".h5"):
+        anyrig.save_model(model, tmp_path / f"model{suffix}")
+        opened = anyrig.open_model(tmp_path / f"model{suffix}")
+        assert arrays(opened) == arrays(model)
+        assert np.array_equal(opened.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_B182_B185_inputs_and_outputs_keep_their_names_and_order(suffix: str, tmp_path: Path) -> None:
+    inputs = {name: keras.Input((2,), name=name) for name in ("width", "age")}
+    both = layers.Concatenate()(list(inputs.values()))
+    outputs = {name: layers.Dense(size, name=name)(both) for name, size in (("scores", 2), ("boxes", 3))}
+    model = keras.Model(inputs, outputs)
+    anyrig.save_model(model, tmp_path / f"model{suffix}")
+    opened = anyrig.open_model(tmp_path / f"model{suffix}")
+    x = {"age": np.ones((1, 2), np.float32), "width": np.full((1, 2), 3, np.float32)}
+    wanted, found = model.predict(x, verbose=0), opened.predict(x, verbose=0)
+    assert list(found) == list(wanted) == ["scores", "boxes"]
+    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
