@@ -21,6 +21,7 @@ from anyrig.exchange.proof import largest_difference
 from anyrig.exchange.sample import sample_for
 from anyrig.exchange.save import save_as
 from anyrig.exchange.targets import H5_WEIGHTS
+from anyrig.formats.sniff import read_any
 from anyrig.store.digest import hash_file
 
 layers = keras.layers
@@ -358,3 +359,18 @@ def test_a_loss_scale_goes_on_from_weights_that_keras_wrote(tmp_path: Path) -> N
     opened = open_with_report(tmp_path / "w.weights.h5", into=scaled)
     assert opened.report.notes == ()
     assert data_of(opened.model.optimizer.variables) == data_of(model.optimizer.variables)
+
+
+def test_an_export_after_training_fills_a_model_although_it_has_each_weight_twice(tmp_path: Path) -> None:
+    def build() -> keras.Model:
+        hidden = [keras.layers.Dense(3, name="body"), keras.layers.BatchNormalization(name="norm")]
+        model = keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(2, name="head")])
+        model.compile("adam", "mse")
+        return model
+
+    model = build()
+    model.fit(np.ones((8, 4), "float32"), np.ones((8, 2), "float32"), verbose=0)
+    model.export(tmp_path / "served", verbose=False)
+    assert len([t for t in read_any(tmp_path / "served").tensors if t.shape == (4, 3)]) == 2
+    again = anyrig.open_model(tmp_path / "served", into=build)
+    assert [v.numpy().tobytes() for v in again.weights] == [v.numpy().tobytes() for v in model.weights]

@@ -104,13 +104,32 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     """Return which weights of a file fill which of a model: by the user's rules, by places of its format, by names."""
     wanted = wanted_by(model, weights_only=True)
     if rules is not None:
-        return rules.apply(contents.tensors, wanted)
-    tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
+        return rules.apply(_once(contents.tensors), wanted)
+    tensors = _once([tensor for tensor in contents.tensors if tensor.role != "optimizer"])
     same = _same_places(model, contents, tensors, _facts(model, wanted))
     mapping = Mapping(pairs=tuple(same), unused=_unpaired(tensors, same))
     if same and not what_is_open(mapping, training=False):
         return mapping
     return propose(tensors, wanted, ordered=contents.format in _H5)
+
+
+def _once(tensors: Sequence[FileTensor]) -> list[FileTensor]:
+    """Leave out the copies that Keras's export has of each variable (`_all_variables/3` beside `variables/1`)."""
+    named = {alias: tensor for tensor in tensors if not _is_copy(tensor) for alias in tensor.aliases}
+    return [
+        tensor
+        for tensor in tensors
+        if not (_is_copy(tensor) and any(alias in named and _same(named[alias], tensor) for alias in tensor.aliases))
+    ]
+
+
+def _is_copy(tensor: FileTensor) -> bool:
+    return tensor.name.startswith("_all_variables/")
+
+
+def _same(one: FileTensor, other: FileTensor) -> bool:
+    alike = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return alike and one.array().tobytes() == other.array().tobytes()
 
 
 def _same_places(
