@@ -374,3 +374,20 @@ def test_an_export_after_training_fills_a_model_although_it_has_each_weight_twic
     assert len([t for t in read_any(tmp_path / "served").tensors if t.shape == (4, 3)]) == 2
     again = anyrig.open_model(tmp_path / "served", into=build)
     assert [v.numpy().tobytes() for v in again.weights] == [v.numpy().tobytes() for v in model.weights]
+
+
+def test_a_checkpoint_of_ours_brings_its_optimizer_into_a_model_with_the_like_of_it(tmp_path: Path) -> None:
+    def build(optimizer: str | None) -> keras.Model:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="head")])
+        if optimizer:
+            model.compile(optimizer, "mse")
+        return model
+
+    model = build("adam")
+    model.train_on_batch(np.ones((8, 4), "float32"), np.ones((8, 2), "float32"))
+    anyrig.save(tmp_path / "c", model)
+    for optimizer, left in (("adam", False), ("sgd", True), (None, True)):
+        found = open_with_report(tmp_path / "c", into=build(optimizer))
+        assert [v.numpy().tobytes() for v in found.model.weights] == [v.numpy().tobytes() for v in model.weights]
+        assert any("optimizer was left" in note for note in found.report.notes) is left
+        assert (int(found.model.optimizer.iterations) if optimizer else 0) == (0 if left else 1)

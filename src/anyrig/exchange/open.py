@@ -17,7 +17,7 @@ from typing import Any
 import keras
 
 from anyrig.checkpoints import load
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.exchange.build import Built, built_model
 from anyrig.exchange.fill import fill_by_names, fill_described
 from anyrig.exchange.targets import COMPILED, EXTRA
@@ -34,6 +34,7 @@ from anyrig.state.report import LoadReport
 from anyrig.store.read import open_checkpoint
 from anyrig.store.remote.url import is_url
 
+_DOES_NOT_FIT = ("ANY-STATE-005", "ANY-STATE-017")
 _OURS = ("run", "checkpoints", "checkpoint")
 
 
@@ -137,9 +138,24 @@ def _contents(path: str | os.PathLike[str]) -> Contents:
 
 def _filled(model: keras.Model, contents: Contents, rules: Rules | str | os.PathLike[str] | None) -> LoadReport:
     if contents.format == "checkpoint" and rules is None:
-        return load(contents.path, into=model, weights_only=True)
+        return _loaded(model, contents)
     given = rules if rules is None or isinstance(rules, Rules) else Rules.load(rules)
     return fill_by_names(model, contents, given)
+
+
+def _loaded(model: keras.Model, contents: Contents) -> LoadReport:
+    """Load a checkpoint, and its optimizer if the model is compiled with the like of it; else a note says so."""
+    why = "the model is not compiled"
+    if model.compiled:
+        try:
+            return load(contents.path, into=model, metrics=False)
+        except AnyrigError as error:
+            if error.code not in _DOES_NOT_FIT:
+                raise
+            why = error.message.partition("\n")[0]
+    report = load(contents.path, into=model, weights_only=True)
+    left = any(name.startswith("optimizer/") for name in report.ignored)
+    return replace(report, notes=(*report.notes, f"its optimizer was left: {why}")) if left else report
 
 
 def _from_checkpoint(built: Built, contents: Contents) -> OpenedModel:
