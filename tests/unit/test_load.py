@@ -460,8 +460,9 @@ def encoded(body: str = "encoder/body", head: str = "top") -> keras.Model:
         {"body": "encoder/body", "head": "top"},
         {"model/body": "model/encoder/body", "model/head/kernel": "model/top/kernel"},
         {"bod*": "encoder/bod*", "he*/kernel": "top/kernel"},
+        {"body/": "encoder/body/", "head/": "top"},
     ],
-    ids=["layers", "names", "patterns"],
+    ids=["layers", "names", "patterns", "folders"],
 )
 def test_renamed_layers_bring_their_slots_and_averages_and_train_on_alike(
     tmp_path: Path, rename: dict[str, str]

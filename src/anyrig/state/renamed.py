@@ -101,9 +101,9 @@ class Renamed:
 
 def _rule(old: str, new: str) -> tuple[re.Pattern[str], str]:
     """Return the pattern of a path below `model/`, with a group for each star and one for the rest."""
-    parts = old.removeprefix(_MODEL).split("*")
+    parts = old.removeprefix(_MODEL).removesuffix("/").split("*")
     rest = "()" if len(parts) > 1 else "(/.+|)"
-    return re.compile("(.+)".join(map(re.escape, parts)) + rest, re.DOTALL), new.removeprefix(_MODEL)
+    return re.compile("(.+)".join(map(re.escape, parts)) + rest, re.DOTALL), new.removeprefix(_MODEL).removesuffix("/")
 
 
 def _moved(
