@@ -347,17 +347,23 @@ def test_B206_a_checkpoint_by_names_becomes_one_by_objects_with_proof(tmp_path: 
 def test_U03_files_of_the_same_shapes_and_other_numbers_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = keras.Sequential([keras.Input((4,)), layers.Dense(3), layers.Dense(2)])
+    hidden = [layers.Dense(3), layers.BatchNormalization(), layers.BatchNormalization()]  # many of one shape, unnamed
+    model = keras.Sequential([keras.Input((4,)), *hidden, layers.Dense(2)])
+    model.compile("adam", "mse")
+    model.train_on_batch(np.ones((8, 4), "float32"), np.ones((8, 2), "float32"))
     model.save(tmp_path / "a.keras")
     anyrig.save_model(model, tmp_path / "a.h5")
-    model.layers[1].bias.assign([1, 2])
+    model.save_weights(tmp_path / "a.weights.h5")
+    bias = model.layers[3].bias
+    bias.assign(bias + 2)
     model.save(tmp_path / "b.keras")
-    assert run(["diff", str(tmp_path / "a.keras"), str(tmp_path / "a.h5")], debug=False) == 0
-    capsys.readouterr()
+    for other in ("a.h5", "a.weights.h5"):
+        assert run(["diff", str(tmp_path / "a.keras"), str(tmp_path / other)], debug=False) == 0
+        assert "equal: 30 tensors" in capsys.readouterr().out
     assert run(["diff", str(tmp_path / "a.keras"), str(tmp_path / "b.keras"), "--json"], debug=False) == 3
     found = json.loads(capsys.readouterr().out)
     assert [change["b"]["name"] for change in found["changed"]] == ["layers/dense_1/vars/1"]
-    assert found["changed"][0]["values"]["max_abs"] == 2.0
+    assert found["changed"][0]["values"]["max_abs"] == pytest.approx(2.0)
 
 
 class OwnCompile(keras.Model):

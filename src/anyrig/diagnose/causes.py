@@ -95,7 +95,7 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "optimizer": Cause(
         "The file also holds the state of training",
-        "it was saved to be trained further; a model of yours is filled with weights alone",
+        "it was saved to be trained further; a compiled model of yours gets it too, where the file tells what is whose",
         stops=False,
     ),
     "suffix": Cause(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +137,39 @@ def _contents(side: Checkpoint | Contents) -> Contents:
 
 def _renamed(a: Contents, b: Contents) -> Iterator[Renamed]:
     """Yield the tensors of two formats that have different names and are the same by what the names say."""
-    for pair in propose(a.tensors, wanted_side(b)).pairs:
+    numbered = _of_the_same_layers(a, b)
+    yield from (Renamed(one.name, other.name, _NUMBERED) for one, other in numbered if one.name != other.name)
+    known = [{id(pair[side]) for pair in numbered} for side in (0, 1)]
+    left, right = ([t for t in side.tensors if id(t) not in done] for side, done in zip((a, b), known, strict=True))
+    for pair in propose(left, wanted_side(replace(b, tensors=tuple(right)))).pairs:
         if len(pair.stored.tensors) == 1 and not pair.steps and pair.stored.name != pair.wanted.name:
             yield Renamed(pair.stored.name, pair.wanted.name, pair.why)
+
+
+_NUMBERED = "the same variable, by its number, of the layer of this name"
+
+
+def _of_the_same_layers(a: Contents, b: Contents) -> list[tuple[FileTensor, FileTensor]]:
+    """Pair what two of Keras's formats have of layers with one name, and as many variables of the same shapes."""
+    have, want = _numbered(a), _numbered(b)
+    shapes = [{key: [tensor.shape for tensor in tensors] for key, tensors in side.items()} for side in (have, want)]
+    same = [key for key in have if key in want and shapes[0][key] == shapes[1][key]]
+    return [pair for key in same for pair in zip(have[key], want[key], strict=True)]
+
+
+def _numbered(side: Contents) -> dict[str, list[FileTensor]]:
+    """Return the tensors of each layer, by its name, and of the optimizer, in the order in which Keras counts them."""
+    found: dict[str, dict[int, FileTensor]] = defaultdict(dict)
+    for tensor in side.tensors:
+        if side.format in ("keras-h5", "keras-h5-weights"):
+            name = (tensor.aliases or (tensor.name,))[0] if tensor.role == "optimizer" else tensor.name
+            layer = name.partition("/")[0]
+            found[layer][len(found[layer])] = tensor
+        elif side.format in ("keras", "keras-weights") and tensor.aliases:
+            layer, _, number = tensor.aliases[0].rpartition("/")
+            if number.isdigit():
+                found[layer][int(number)] = tensor
+    return {layer: [tensors[number] for number in sorted(tensors)] for layer, tensors in found.items()}
 
 
 def _paired(a: Contents, b: Contents, renamed: Sequence[Renamed]) -> list[tuple[FileTensor, FileTensor]]:
