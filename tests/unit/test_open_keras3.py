@@ -128,7 +128,7 @@ def test_bfloat16_in_hdf5_is_read_as_the_configuration_says_and_else_not_at_all(
     assert opened.report.cast == {}
     with pytest.raises(anyrig.AnyrigError) as refused:
         anyrig.open_model(folder / "model.h5", into=opened.model)
-    assert refused.value.code == "ANY-MAP-001"
+    assert refused.value.code == "ANY-MAP-007"
 
 
 def test_U07_what_waits_for_a_vocabulary_is_named_and_what_keeps_its_own_is_not(tmp_path: Path) -> None:
