@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := tensorflow-cpu,demo,dev
+EXTRAS := tensorflow-cpu,demo,dev,onnx
 SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
 # Two processes, each with whole files: importing TensorFlow and tracing use one core.

@@ -6,6 +6,8 @@ Arguments: what to do, and the run directory. Prints one line of JSON.
 import json
 import os
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -32,13 +34,20 @@ def fit(model: Any, epochs: int, *callbacks: Any, **more: Any) -> Any:
 
 
 class KillAt(keras.callbacks.Callback):
-    """Ends the process in the middle of an epoch, as SIGKILL would."""
+    """Ends the process in the middle of the third epoch, as SIGKILL would, once that of the second is saved."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self.saved = Path(run, "checkpoints", "step-000000006")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if (self.epoch, batch) == (2, 1):
+            deadline = time.monotonic() + 60
+            while not self.saved.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
             print(json.dumps("killed"), flush=True)
             os._exit(9)
 
@@ -73,6 +82,6 @@ def mirrored(run: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "kill":
-        fit(build(eager=False), 4, KillAt(), anyrig.Checkpoint(sys.argv[2]))
+        fit(build(eager=False), 4, KillAt(sys.argv[2]), anyrig.Checkpoint(sys.argv[2]))
     else:
         print(json.dumps(mirrored(sys.argv[2])))

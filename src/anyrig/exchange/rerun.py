@@ -77,7 +77,7 @@ def _onnx(path: Path, model: keras.Model, x: Any) -> Any:
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise Unable("onnxruntime is not installed, and runs ONNX files: pip install onnxruntime") from error
+        raise Unable("onnxruntime is not installed, and runs ONNX files: pip install 'anyrig[onnx]'") from error
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     given = _by_name(model, x, [each.name for each in session.get_inputs()])
     names = [each.name for each in session.get_outputs()]

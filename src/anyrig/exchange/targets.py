@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import keras
 import numpy as np
 
 from anyrig.checkpoints import save
+from anyrig.exchange.sample import sample_for
 from anyrig.formats.safetensors import OPTIMIZER, PLACES
 from anyrig.state.capture import capture
 from anyrig.state.optimizers import held_optimizers
@@ -128,6 +130,7 @@ def _saved_model(model: keras.Model, path: Path) -> None:
 
 
 def _onnx(model: keras.Model, path: Path) -> None:
+    sample_for(model)  # Keras exports what has been called; this looks for rows that the model takes
     with _silent():
         model.export(path, format="onnx", verbose=False)
 
@@ -139,8 +142,10 @@ def _tflite(model: keras.Model, path: Path) -> None:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep exporters from printing to stdout, where the caller's own output goes."""
-    with contextlib.redirect_stdout(io.StringIO()):
+    """Keep exporters from printing to stdout, where the caller's own output goes, and from warning of themselves."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
         yield
 
 
