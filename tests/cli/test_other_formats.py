@@ -46,11 +46,13 @@ PREDICTED = [
     "predict a.h5 rows.npz --json",
     "predict served rows.npz --trust program --json",
     "predict a.weights.h5 rows.npz --into build.py:build --json",
+    "predict a.weights.h5 rows.npz --recipe recipe.yaml --json",
 ]
 EVALUATED = [
     "evaluate a.keras --data rows.npz --json",
     "evaluate a.h5 --data rows.npz --json",
     "evaluate a.weights.h5 --into build.py:build --recipe recipe.yaml --json",
+    "evaluate a.weights.h5 --recipe recipe.yaml --json",
     "evaluate plain.keras --recipe recipe.yaml --json",
 ]
 REFUSED = {

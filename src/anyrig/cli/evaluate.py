@@ -91,7 +91,8 @@ def _of_file(
 
     configure(devices)
     rules = load_recipe(recipe) if recipe else None
-    opened = open_file(source, trust, into)
+    builds = rules is not None and trust != "program" and _holds_weights_alone(Path(source))
+    opened = open_file(source, trust, into, rules if builds else None)
     for note in opened.notes:
         click.echo(note, err=True)
     if rules is not None and rules.compile is not None and hasattr(opened.model, "compile"):
@@ -108,6 +109,14 @@ def _of_file(
         raise UsageError("ANY-CLI-011", f"{source} comes without data", hint="give data: --data FILE.npz")
     outputs = list(getattr(opened.model, "output_names", ()))
     return _evaluate(opened, {}, read_rows(data, opened.inputs, [outputs]), devices)
+
+
+def _holds_weights_alone(source: Path) -> bool:
+    from anyrig.formats.sniff import read_any
+
+    return (
+        not os.path.lexists(source) or read_any(source).config is None
+    )  # a TensorFlow checkpoint is a prefix of names
 
 
 def _evaluate(opened: Opened, settled: Mapping[str, Any], rows: Rows, devices: str | None) -> dict[str, Any]:

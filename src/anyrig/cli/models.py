@@ -42,15 +42,17 @@ def is_run(source: str) -> bool:
     return resolve(source).kind in ("run", "checkpoints", "checkpoint")
 
 
-def open_file(source: str, trust: Trust, into: str | None) -> Opened:
-    """Return the model in a file of any format, or the one that `into` builds with the file's weights."""
+def open_file(source: str, trust: Trust, into: str | None, recipe: Recipe | None = None) -> Opened:
+    """Return the model in a file of any format, or the one that `into` or else `recipe` builds, with its weights."""
     from anyrig.exchange.open import open_with_report
     from anyrig.exchange.saved_model import Predictor
+    from anyrig.train.recipe.model import model_builder
     from anyrig.train.recipe.specs import inputs_of
 
+    build = builder(into) if into else model_builder(recipe) if recipe else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the notes say it
-        found = open_with_report(source, trust=trust, into=builder(into) if into else None)
+        found = open_with_report(source, trust=trust, into=build)
     inputs = None if isinstance(found.model, Predictor) else inputs_of(found.model, {})
     return Opened(found.model, inputs, (*found.notes, *found.report.notes))
 

@@ -46,14 +46,15 @@ def command(
     """Predict from arrays or images with a run, a checkpoint or a model file.
 
     SOURCE is a run directory (its newest checkpoint is used), a checkpoint, or a model in any format that `anyrig
-    inspect` knows: .keras, .h5, a SavedModel; weights alone need --into. INPUT is a .npy or .npz file, or PNG and
-    JPEG images, which are made into the model's input: gray or color, size, scale; what was done is told on stderr.
+    inspect` knows: .keras, .h5, a SavedModel; weights alone need --into or --recipe. INPUT is a .npy or .npz file, or
+    PNG and JPEG images, which are made into the model's input: gray or color, size, scale; what was done is told on
+    stderr.
     """
     from anyrig.cli.images import default_scale, parse_scale
     from anyrig.cli.inputs import read_inputs
-    from anyrig.cli.models import fitting, is_run, open_file
+    from anyrig.cli.models import fitting, is_run
 
-    opened = _of_run(source, recipe) if into is None and is_run(source) else open_file(source, trust, into)
+    opened = _of_run(source, recipe) if into is None and is_run(source) else _of_file(source, trust, into, recipe)
     factor = parse_scale(scale) if scale else default_scale(opened.model, opened.inputs)
     rows = read_inputs(list(inputs), opened.inputs, key=key, scale=factor)
     for note in (*opened.notes, *rows.notes):
@@ -68,6 +69,13 @@ def command(
         _echo_table(rows.labels, predicted)
     else:
         click.echo(f"wrote {output}: {text.shape(predicted.shape)} {predicted.dtype}")
+
+
+def _of_file(source: str, trust: Trust, into: str | None, recipe: str | None) -> Opened:
+    from anyrig.cli.models import open_file
+    from anyrig.train.recipe.schema import load_recipe
+
+    return open_file(source, trust, into, load_recipe(recipe) if recipe else None)
 
 
 def _of_run(source: str, recipe: str | None) -> Opened:
