@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -204,3 +205,42 @@ def contents(path: Path) -> list[tuple[str, bytes]]:
 
 def files(path: Path) -> Iterator[Path]:
     yield from (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+
+
+def small(value: float) -> keras.Model:
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1, name="head")])
+    model.get_layer("head").bias.assign([value])
+    return model
+
+
+def bias_in(path: Path) -> float:
+    return float(anyrig.open_model(path).get_layer("head").bias.numpy()[0])
+
+
+@pytest.mark.parametrize("name", ["m[1].keras", "m[1]", "a*?.h5"])
+def test_names_that_are_patterns_elsewhere_are_names_here(name: str, tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        anyrig.save_model(small(value), tmp_path / name)
+        assert bias_in(tmp_path / name) == value
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["m", "m.keras"])
+def test_what_was_there_survives_a_replacement_that_fails(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anyrig.save_model(small(1.0), tmp_path / name)
+
+    replace = os.replace
+
+    def full(part: Any, place: Any) -> None:
+        if Path(place) == tmp_path / name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(part, place)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises((AnyrigError, OSError)):
+        anyrig.save_model(small(2.0), tmp_path / name)
+    monkeypatch.undo()
+    assert bias_in(tmp_path / name) == 1.0
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -208,8 +208,18 @@ def _flush(folder: Path) -> None:
 
 
 def _put_in_place(written: Path, path: Path, work: Path) -> None:
-    """Move what was written, which may be several files of one name, to its place; the former goes last."""
+    """Move what was written, which may be several files of one name, to its place; the former goes last.
+
+    A former folder that could not be replaced is put back.
+    """
+    parts = [part for part in work.iterdir() if part.name.startswith(written.name)]
+    former = work / ".former"
     if written.is_dir() and path.is_dir():
-        os.rename(path, work / ".former")
-    for part in sorted(written.parent.glob(f"{written.name}*"), key=lambda part: part.suffix == ".index"):
-        os.replace(part, path.parent / part.name)
+        os.rename(path, former)
+    try:
+        for part in sorted(parts, key=lambda part: part.suffix == ".index"):
+            os.replace(part, path.parent / part.name)
+    except BaseException:
+        if former.exists() and not path.exists():
+            os.rename(former, path)
+        raise
