@@ -382,3 +382,108 @@ def test_U17_settings_of_an_own_compile_are_not_lost_in_silence(tmp_path: Path) 
     found = open_with_report(tmp_path / "a.keras", custom_objects={"OwnCompile": OwnCompile})
     assert not found.model.compiled or found.model.temperature == 3.0
     shutil.rmtree(tmp_path)
+
+
+class Aside(layers.Layer):
+    """Has state of TensorFlow's own, which is no variable of Keras."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.old = tf.Variable([1.0, 2.0])
+        self.words = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+        self.inner = [tf.Module()]
+        self.inner[0].number = tf.Variable(3.0)
+
+    def call(self, x: Any) -> Any:
+        return x + self.old
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def test_B047_B141_state_that_keras_does_not_know_of_is_named_before_it_is_lost(tmp_path: Path) -> None:
+    x = keras.Input((2,))
+    model = keras.Model(x, Aside(name="mine")(layers.Dense(2)(x)))
+    named = ["tf.Module 'mine/inner/0'", "tf.Variable 'mine/old'", "lookup table 'mine/words'"]
+    for suffix in (".keras", ".h5", ".weights.h5", ".safetensors"):
+        with pytest.raises(AnyrigError) as refused:
+            anyrig.save_model(model, tmp_path / f"model{suffix}")
+        assert refused.value.code == "ANY-CONVERT-002"
+        assert all(what in refused.value.message for what in named)
+    with pytest.warns(UserWarning, match=f"not saved: {', '.join(named)}"):
+        anyrig.save(tmp_path / "checkpoint", model, optimizer=False)
+    anyrig.save_model(model, tmp_path / "model.ckpt")
+    stored = {name.rpartition("old")[2] for name, _ in tf.train.list_variables(str(tmp_path / "model.ckpt"))}
+    assert "/.ATTRIBUTES/VARIABLE_VALUE" in stored  # tf.train.Checkpoint does know of it
+
+
+def test_B145_statistics_of_a_file_that_lists_them_in_another_order(tmp_path: Path) -> None:
+    normalize = layers.Normalization(name="normalize")
+    normalize.adapt(np.array([[1.0, 10.0], [3.0, 40.0]], "float32"))
+    model = keras.Sequential([keras.Input((2,)), normalize, layers.Dense(1)])
+    path, rows = tmp_path / "model.h5", np.array([[2.0, 40.0]], "float32")
+    anyrig.save_model(model, path)
+    with h5py.File(path, "r+") as file:
+        listed = file["model_weights/normalize"].attrs
+        listed["weight_names"] = [listed["weight_names"][i] for i in (1, 0, 2)]
+    assert np.array_equal(anyrig.open_model(path).predict(rows, verbose=0), model.predict(rows, verbose=0))
+
+
+def test_B160_an_array_in_the_configuration_is_told(tmp_path: Path) -> None:
+    table = keras.initializers.Constant(np.ones((30_000, 8), "float32"))
+    model = keras.Sequential([keras.Input((1,)), layers.Embedding(30_000, 8, embeddings_initializer=table)])
+    with pytest.warns(UserWarning, match="has 1 MiB: a layer keeps an array in it"):
+        anyrig.save(tmp_path / "checkpoint", model, optimizer=False)
+    graph = tmp_path / "model" / "saved_model.pb"
+    with pytest.warns(UserWarning, match="keeps an array in it"):
+        anyrig.save_model(model, tmp_path / "model")
+    assert graph.stat().st_size < 100_000
+
+
+def test_B180_nested_inputs_are_written_and_opened_as_they_are(tmp_path: Path) -> None:
+    inputs = {"a": {"b": keras.Input((2,), name="b")}, "c": keras.Input((2,), name="c")}
+    model = keras.Model(inputs, layers.Dense(1)(layers.Subtract()([inputs["a"]["b"], inputs["c"]])))
+    rows = {"a": {"b": np.array([[1.0, 2.0]], "float32")}, "c": np.array([[5.0, 3.0]], "float32")}
+    for suffix in (".keras", ".h5", ""):
+        anyrig.save_model(model, tmp_path / f"model{suffix}")
+        opened = anyrig.open_model(tmp_path / f"model{suffix}")
+        assert np.array_equal(opened.predict(rows, verbose=0), model.predict(rows, verbose=0))
+
+
+def test_B186_sparse_inputs_keep_their_names_when_exported(tmp_path: Path) -> None:
+    x = keras.Input((5,), sparse=True, name="clicks")
+    model = keras.Model(x, layers.Dense(2)(x))
+    anyrig.save_model(model, tmp_path / "model")
+    signatures = {each.name: each for each in read_any(tmp_path / "model").signatures}
+    assert [each.name for each in signatures["serving_default"].inputs] == ["clicks"]
+    rows = tf.sparse.from_dense(np.eye(5, dtype="float32"))
+    assert np.array_equal(anyrig.open_model(tmp_path / "model").predict(rows), model.predict(rows))
+
+
+@keras.saving.register_keras_serializable("ragged")
+class Doubled(layers.Layer):
+    def call(self, x: Any) -> Any:
+        return x * 2.0
+
+    def compute_output_spec(self, x: Any) -> Any:
+        return keras.KerasTensor(x.shape, x.dtype, ragged=True)
+
+
+def test_B187_ragged_rows_go_with_the_layers_and_what_an_export_cannot_do_is_told(tmp_path: Path) -> None:
+    x = keras.Input((None,), ragged=True, name="words")
+    model, rows = keras.Model(x, Doubled()(x)), tf.ragged.constant([[1.0, 2.0], [3.0]])
+    anyrig.save_model(model, tmp_path / "model.keras")
+    opened = anyrig.open_model(tmp_path / "model.keras", custom_objects={"ragged>Doubled": Doubled})
+    assert opened(rows).to_list() == [[2.0, 4.0], [6.0]]
+    saved = anyrig.save_model(model, tmp_path / "model")
+    assert saved.notes == ("ragged rows for the input 'words': its program takes rows of one length",)
+
+
+def test_B192_a_folder_of_a_hub_with_its_own_files_beside_the_model(tmp_path: Path) -> None:
+    model = filled_with_noise(keras.Sequential([keras.Input((3,)), layers.Dense(2)]))
+    anyrig.save_model(model, tmp_path / "model")
+    for name in ("README.md", "config.json", "metadata.json", ".gitattributes"):
+        (tmp_path / "model" / name).write_text("{}")
+    assert weights_of(anyrig.open_model(tmp_path / "model")) == weights_of(model)
+    with pytest.raises(AnyrigError, match=r"has '\.gitattributes' as well, which would be lost"):
+        anyrig.save_model(model, tmp_path / "model")

@@ -208,6 +208,36 @@ def test_U01_inner_layers_of_an_h5_file_are_right_or_refused(inner: Callable[[st
             assert right
 
 
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_U01_attributes_are_names_and_a_dict_whose_keys_the_file_lacks_is_told(suffix: str, tmp_path: Path) -> None:
+    class Parts(layers.Layer):
+        """Two layers of one shape in a dict, made in the order of `order`."""
+
+        def __init__(self, order: str) -> None:
+            super().__init__(name="parts")
+            self.inner = {key: layers.Dense(3) for key in order}
+
+        def build(self, shape: Any) -> None:
+            for each in self.inner.values():
+                each.build(shape)
+
+        def call(self, x: Any) -> Any:
+            return self.inner["b"](keras.ops.tanh(self.inner["a"](x)))
+
+    def build(inner: Callable[[str], Any], order: str) -> keras.Model:
+        x = keras.Input((3,))
+        return keras.Model(x, inner(order)(x))
+
+    x, path = np.ones((2, 3), "float32"), tmp_path / f"model{suffix}"
+    model = build(Block, "ab")
+    anyrig.save_model(model, path)
+    assert all(same_outputs(model, anyrig.open_model(path, into=build(Block, order)), x) for order in ("ab", "ba"))
+    model = build(Parts, "ab")
+    anyrig.save_model(model, path)
+    with pytest.warns(UserWarning, match=r"parts\.inner: the file has no keys, so its layers a, b"):
+        assert same_outputs(model, anyrig.open_model(path, into=build(Parts, "ab")), x)
+
+
 def test_bfloat16_without_its_type_is_told(tmp_path: Path) -> None:
     """Keras writes it into an `.h5` of weights as bytes; without a configuration nothing says what they mean."""
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2, dtype="bfloat16")])

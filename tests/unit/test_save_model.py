@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -46,7 +45,7 @@ def rows(trained: keras.Model) -> Any:
 
 
 @pytest.mark.parametrize("suffix", HERE)
-def test_each_format_predicts_the_same(suffix: str, trained: keras.Model, rows: Any, tmp_path: Path) -> None:
+def test_B190_each_format_predicts_the_same(suffix: str, trained: keras.Model, rows: Any, tmp_path: Path) -> None:
     saved = anyrig.save_model(trained, tmp_path / f"model{suffix}", lossy=True)
     expected = keras.tree.flatten(trained.predict(rows, verbose=0))
     found = keras.tree.flatten(outputs_of(saved.format, saved.path, trained, rows))
@@ -111,7 +110,7 @@ def test_U05_the_former_file_stays_until_the_new_one_is_whole(
     with monkeypatch.context() as patched:
         patched.setattr(keras.Model, "save", dies)
         patched.setattr(keras.Model, "export", dies)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(AnyrigError, match="No space left"):
             anyrig.save_model(trained, path)
     assert contents(path) == before
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
@@ -225,22 +224,27 @@ def test_names_that_are_patterns_elsewhere_are_names_here(name: str, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("name", ["m", "m.keras"])
-def test_what_was_there_survives_a_replacement_that_fails(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("place", ["file/model.keras", f"{'x' * 260}.keras"])
+def test_a_place_that_the_system_refuses(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("years")
+    with pytest.raises(AnyrigError, match="was not written") as refused:
+        anyrig.save_model(small(1.0), tmp_path / place)
+    assert refused.value.code == "ANY-CONVERT-009"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_name_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    name = f"{'x' * 249}.keras"
     anyrig.save_model(small(1.0), tmp_path / name)
+    assert os.listdir(tmp_path) == [name]
 
-    replace = os.replace
 
-    def full(part: Any, place: Any) -> None:
-        if Path(place) == tmp_path / name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(part, place)
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises((AnyrigError, OSError)):
-        anyrig.save_model(small(2.0), tmp_path / name)
-    monkeypatch.undo()
-    assert bias_in(tmp_path / name) == 1.0
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+def test_samples_and_targets_that_cannot_be(tmp_path: Path) -> None:
+    source = tmp_path / "model"
+    anyrig.save_model(small(1.0), source)
+    with pytest.raises(UsageError, match="does not predict the sample") as refused:
+        anyrig.convert(source, tmp_path / "other.keras", sample=np.ones((3, 7)))
+    assert refused.value.code == "ANY-CONVERT-010"
+    with pytest.raises(UsageError, match="which it is made of") as refused:
+        anyrig.convert(source, source / "other.keras")
+    assert refused.value.code == "ANY-CONVERT-011"

@@ -69,9 +69,10 @@ def open_for_use(checkpoint: Checkpoint, recipe: Recipe | None) -> Opened:
 def builder(into: str, *, key: str = "--into") -> Callable[[], Any]:
     """Return the function that `key`, an argument FILE.py:FUNCTION, names; its file is run here."""
     from anyrig.train.recipe.code import call_user, resolve_function
+    from anyrig.train.recipe.model import built
 
-    function = resolve_function(into, Path.cwd())
-    return lambda: call_user(function, {}, key=key)
+    function = resolve_function(into, Path.cwd(), key=key)
+    return lambda: built(call_user(function, {}, key=key), into, key=key)
 
 
 @contextmanager

@@ -63,8 +63,8 @@ def convert(
     outputs, as `predict` takes them; without, 4 random rows are made for what the model declares. Formats that Keras
     itself runs give the same bytes; others may differ by 1e-5 of the largest output.
 
-    Raises ANY-CONVERT-006 (the outputs differ; nothing was written), -007 (the source only predicts), and what
-    `open_model` and `save_model` raise.
+    Raises ANY-CONVERT-006 (the outputs differ; nothing was written), -007 (the source only predicts), -010 (the sample
+    does not fit the model), -011 (the target is inside the source), and what `open_model` and `save_model` raise.
     """
     path = Path(os.path.realpath(os.path.expanduser(target)))
     target_of(path)  # a name without a format is refused before anything is opened
@@ -74,6 +74,12 @@ def convert(
             "ANY-CONVERT-007",
             f"{source} only predicts: its layers are not in the file, so no model can be written",
             hint="give a function that builds the model, into= or --into FILE.py:FUNCTION",
+        )
+    if Path(os.path.realpath(os.path.expanduser(source))) in path.parents:
+        raise UsageError(
+            "ANY-CONVERT-011",
+            f"{path} is inside {source}, which it is made of",
+            hint="give a place outside of it",
         )
     hashes = _hashes(opened)  # now: the target may be the source
     rows, words = sample_for(opened.model, sample)

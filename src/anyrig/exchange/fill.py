@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from anyrig.exchange.h5_layers import (
     same_sequence,
     with_types,
 )
-from anyrig.exchange.keras_places import pairs_by_places
+from anyrig.exchange.keras_places import keys_unsaid, pairs_by_places
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
 from anyrig.exchange.object_paths import pairs_by_objects
@@ -96,7 +97,10 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = 
     report = _assigned(model, contents, mapping.pairs, slots, [], began)
     kept = {want.name: "kept by a rule" for want in mapping.kept}
     dropped = {tensor.name: "dropped by a rule" for item in mapping.dropped for tensor in item.tensors}
-    notes = (*report.notes, *([left] if left else []))
+    unsaid = keys_unsaid(model) if any(pair.rule == "place" for pair in mapping.pairs) else []
+    for note in unsaid:
+        warnings.warn(note, stacklevel=5)
+    notes = (*report.notes, *([left] if left else []), *unsaid)
     return replace(report, started=kept, ignored={**report.ignored, **dropped}, notes=notes)
 
 

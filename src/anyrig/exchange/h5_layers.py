@@ -1,8 +1,8 @@
 """Which tensor of a Keras 1 or 2 HDF5 file fills which variable of the model that the same file describes.
 
 The file lists layers by name and the weights of each in Keras's order. Layers are found by their names; inside a layer
-the weights go by name where names tell (models inside models), else in the file's order, and each must have the shape
-of its variable, in a layout that is known, and no name that contradicts.
+the weights go by name where names tell, else in the file's order, and each must have the shape of its variable, in a
+layout that is known, and no name that contradicts.
 """
 
 from __future__ import annotations
@@ -182,6 +182,9 @@ def _inner_names(layer: Any, stored: Sequence[Stored], wanted: Wanteds) -> list[
 def _in_order(name: str, stored: Sequence[Stored], wants: Sequence[Wanted]) -> tuple[list[Pair], list[str]]:
     if len(stored) != len(wants):
         return [], list(_differences(name, stored, wants))
+    by_leaf, wanted = {_leaf(item.name): item for item in stored}, {_leaf(want.leaf): want for want in wants}
+    if by_leaf.keys() == wanted.keys() and len(by_leaf) == len(wants):
+        return _fitted(name, [(by_leaf[leaf], want) for leaf, want in wanted.items()])
     contradicting = [
         (item, want)
         for item, want in zip(stored, wants, strict=True)

@@ -7,7 +7,7 @@ layers in another order: the names of layers that people chose, which the file k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ from keras.src.saving import saving_lib
 from anyrig.formats.contents import FileTensor
 from anyrig.mapping.result import Pair
 from anyrig.mapping.sides import stored_side
+from anyrig.state.automatic import is_automatic
 from anyrig.state.wanted import Wanted
 
 _VARIABLES = "vars"
@@ -30,11 +31,12 @@ def pairs_by_places(model: keras.Model, tensors: Iterable[FileTensor], wanted: M
     without = {id(model.optimizer)} if getattr(model, "optimizer", None) is not None else set()
     saving_lib._save_state(model, places, None, "", without)
     stored = {item.name: item for item in stored_side(tensors)}
+    counted = {each.name for each in model._flatten_layers() if is_automatic(each.name, type(each).__name__)}
     pairs = []
     for number, want in wanted.items():
         place = places.of.get(number, "")
         item = stored.get(place)
-        if item is None or item.shape != want.shape or not _named_alike(place, item.aliases, places.names):
+        if item is None or item.shape != want.shape or not _named_alike(place, item.aliases, places.names, counted):
             return []
         pairs.append(
             Pair(item, want, "place", "Keras stores this variable at this place, in a layer of this name", 1.0)
@@ -42,23 +44,46 @@ def pairs_by_places(model: keras.Model, tensors: Iterable[FileTensor], wanted: M
     return pairs
 
 
-def _named_alike(place: str, aliases: Iterable[str], names: Mapping[str, str]) -> bool:
-    """Tell whether the file calls the layers on the way to a variable as the model does, apart from counted names."""
+def keys_unsaid(model: keras.Model) -> list[str]:
+    """Return a sentence for each dict of a model whose layers only the order of its keys can tell apart.
+
+    Keras stores the layers of a dict in that order, under the names of their classes, and no key.
+    """
+    said = []
+    for layer in model._flatten_layers():
+        for attribute, value in saving_lib._walk_saveable(layer):
+            if not isinstance(value, dict):
+                continue
+            alike: dict[Any, list[str]] = {}
+            for key, each in value.items():
+                if isinstance(each, keras.layers.Layer) and each.variables and is_automatic(each.name, type(each).__name__):
+                    shapes = tuple(tuple(variable.shape) for variable in each.variables)
+                    alike.setdefault((type(each), shapes), []).append(str(key))
+            said += [
+                f"{layer.name}.{attribute}: the file has no keys, so its layers {', '.join(keys)}, which have the same "
+                "shapes, were filled in this order; if the sender's dict had another order, they are swapped"
+                for keys in alike.values()
+                if len(keys) > 1
+            ]
+    return said
+
+
+def _named_alike(place: str, aliases: Iterable[str], names: Mapping[str, str], counted: Container[str]) -> bool:
+    """Tell whether the file calls the layers on the way to a variable as the model does, apart from numbers.
+
+    `counted` are names that Keras gave by counting layers of a kind: `dense_2`, which the file may have as `dense_7`.
+    """
     *groups, _, variable = place.split("/")
     steps = ["/".join(groups[: end + 1]) for end in range(len(groups))]
-    ours = [(step.rpartition("/")[2], names[step]) for step in steps if step in names]
+    ours = [names[step] for step in steps if step in names]
     for alias in aliases:
         *theirs, last = alias.split("/")
         if last == variable and len(theirs) == len(ours):
             return all(
-                one == other or _both_counted(kind, one, other) for (kind, one), other in zip(ours, theirs, strict=True)
+                one == other or (one in counted and _uncounted(one) == _uncounted(other))
+                for one, other in zip(ours, theirs, strict=True)
             )
     return False
-
-
-def _both_counted(kind: str, one: str, other: str) -> bool:
-    """Tell whether both are names that Keras gave by counting layers of this kind: `dense_2` and `dense_7`."""
-    return _uncounted(one) == _uncounted(other) == _uncounted(kind)
 
 
 def _uncounted(name: str) -> str:

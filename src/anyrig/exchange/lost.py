@@ -16,6 +16,7 @@ from anyrig.state.layer_state import own_ways, writes_arrays, writes_files
 from anyrig.state.optimizers import held_optimizers
 from anyrig.state.seeds import seed_generators
 from anyrig.state.tree import PlacedLayer, walk_layers
+from anyrig.state.untracked import untracked
 from anyrig.state.values import to_array
 from anyrig.state.walk import model_variables
 
@@ -95,19 +96,30 @@ def _byte_code(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lo
             )
 
 
+def _untracked(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
+    for what in untracked(layers):
+        yield Lost(f"the {what}, which Keras does not know of", refused=True)
+
+
+def _ragged(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
+    for each in keras.tree.flatten(getattr(model, "_inputs_struct", None)):
+        if getattr(each, "ragged", False):
+            yield Lost(f"ragged rows for the input {each.name!r}: its program takes rows of one length", refused=False)
+
+
 def _training(model: keras.Model, layers: Sequence[PlacedLayer]) -> Iterator[Lost]:
     yield Lost("the layers: it predicts, and cannot be trained or made a Keras model again", refused=False)
 
 
 _Look = Callable[[keras.Model, Sequence[PlacedLayer]], Iterator[Lost]]
 LOSES: Mapping[str, tuple[_Look, ...]] = {
-    "keras": (_byte_code, _other_optimizers, _seeds),
-    "keras-h5": (_byte_code, _vocabularies, _own_arrays, _types, _other_optimizers, _seeds),
-    "keras-h5-weights": (_vocabularies, _own_arrays, _types, _optimizers_left, _seeds, _architecture),
-    "keras-weights": (_vocabularies, _other_optimizers, _seeds, _architecture),
-    "safetensors": (_vocabularies, _architecture),
+    "keras": (_untracked, _byte_code, _other_optimizers, _seeds),
+    "keras-h5": (_untracked, _byte_code, _vocabularies, _own_arrays, _types, _other_optimizers, _seeds),
+    "keras-h5-weights": (_untracked, _vocabularies, _own_arrays, _types, _optimizers_left, _seeds, _architecture),
+    "keras-weights": (_untracked, _vocabularies, _other_optimizers, _seeds, _architecture),
+    "safetensors": (_untracked, _vocabularies, _architecture),
     "tensorflow-checkpoint": (_vocabularies, _own_arrays, _other_optimizers, _seeds, _architecture),
-    "savedmodel": (),
-    "onnx": (_optimizers, _seeds, _training),
-    "tflite": (_optimizers, _seeds, _training),
+    "savedmodel": (_ragged,),
+    "onnx": (_optimizers, _seeds, _ragged, _training),
+    "tflite": (_optimizers, _seeds, _ragged, _training),
 }

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from anyrig.errors import CheckFailed
+from anyrig.errors import CheckFailed, UsageError
 from anyrig.exchange.rerun import Unable, outputs_of
 from anyrig.exchange.targets import Target
 
@@ -23,6 +23,7 @@ class Proof:
     def __init__(self, model: keras.Model, rows: Any) -> None:
         self.model = model
         self.rows = rows
+        self.expected = [] if rows is None else _predicted(model, rows)
         self.difference: float | None = None
         self.tolerance = 0.0
         self.notes: tuple[str, ...] = ()
@@ -32,7 +33,6 @@ class Proof:
         if self.rows is None:
             self.notes = ("outputs were not compared: the model does not say what its inputs are; give a sample",)
             return
-        expected = keras.tree.flatten(self.model.predict(self.rows, verbose=0))
         try:
             found = keras.tree.flatten(outputs_of(target.format, written, self.model, self.rows))
         except Unable as reason:
@@ -41,8 +41,8 @@ class Proof:
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._refused(target, f"it does not run: {type(error).__name__}: {first}") from error
-        self.difference = largest_difference(expected, found)
-        self.tolerance = 0.0 if target.format in _EXACT else TOLERANCE * _largest(expected)
+        self.difference = largest_difference(self.expected, found)
+        self.tolerance = 0.0 if target.format in _EXACT else TOLERANCE * _largest(self.expected)
         if not self.difference <= self.tolerance:
             raise self._refused(target, f"its outputs differ by up to {self.difference:.3g}")
 
@@ -52,6 +52,18 @@ class Proof:
             f"the model was made {target.words}, which does not predict the same: {what}. Nothing was written",
             hint="write a .keras file or .safetensors; to write this one all the same, unproved: anyrig.save_model",
         )
+
+
+def _predicted(model: keras.Model, rows: Any) -> list[Any]:
+    try:
+        return keras.tree.flatten(model.predict(rows, verbose=0))
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            "ANY-CONVERT-010",
+            f"the model does not predict the sample: {type(error).__name__}: {first}",
+            hint="give rows as the model takes them, or none: random ones are made",
+        ) from error
 
 
 def largest_difference(left: list[Any], right: list[Any]) -> float:

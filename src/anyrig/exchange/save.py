@@ -8,10 +8,9 @@ before anything is written, and leaving it out is the caller's word (`lossy=True
 from __future__ import annotations
 
 import os
-import secrets
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.exchange.lost import Lost, lost_in
+from anyrig.exchange.replace import put_in_place, work_folder
 from anyrig.exchange.targets import TARGETS, Target
 from anyrig.formats.contents import TEXT
 from anyrig.formats.sniff import read_any
@@ -29,7 +29,11 @@ from anyrig.state.seeds import seed_generators
 from anyrig.state.values import to_array
 from anyrig.state.walk import model_variables
 from anyrig.store.digest import hash_bytes
-from anyrig.store.local import LOCAL, make_folders, remove_tree
+from anyrig.store.local import LOCAL, make_folders
+
+_OF_SAVED_MODELS = frozenset(
+    ["saved_model.pb", "saved_model.pbtxt", "keras_metadata.pb", "fingerprint.pb", "variables", "assets", "assets.extra"]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,7 @@ def save_model(
 
     Raises ANY-CONVERT-001 (suffix), -002 (the format cannot hold some state; `lossy=True` leaves it out), -003 (what
     was written does not hold the model's arrays: it is removed), -004 (something else is at `path`), -005 (Keras cannot
-    write it).
+    write it), -009 (the file system cannot).
     """
     target_path = Path(os.path.realpath(os.path.expanduser(path)))
     return save_as(target_of(target_path), model, target_path, lossy=lossy, check=check)
@@ -82,21 +86,17 @@ def save_as(
     losses = lost_in(target.format, model)
     refuse_losses(losses, target, target_path, lossy=lossy)
     _refuse_other_things(target_path, target)
-    make_folders(LOCAL, target_path.parent)
-    work = target_path.parent / f".{target_path.name}.saving-{secrets.token_hex(4)}"
-    os.mkdir(work)
-    try:
-        written = work / target_path.name
-        _write(target, model, written)
-        arrays = _proved(model, written, target)
-        if check is not None:
-            check(target, written)
-        _flush(work)
-        _put_in_place(written, target_path, work)
-    finally:
-        with suppress(OSError):
-            remove_tree(LOCAL, work)
-    LOCAL.flush_folder(target_path.parent)
+    with _errors_named(target_path):
+        make_folders(LOCAL, target_path.parent)
+        with work_folder(target_path) as work:
+            written = work / target_path.name
+            _write(target, model, written)
+            arrays = _proved(model, written, target)
+            if check is not None:
+                check(target, written)
+            _flush(work)
+            put_in_place(written, target_path, work)
+        LOCAL.flush_folder(target_path.parent)
     return Saved(
         path=target_path,
         format=target.format,
@@ -104,6 +104,19 @@ def save_as(
         lost=tuple(loss.what for loss in losses if loss.refused),
         notes=tuple(loss.what for loss in losses if not loss.refused),
     )
+
+
+@contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    """Turn what the file system raises inside the block into ANY-CONVERT-009."""
+    try:
+        yield
+    except OSError as error:
+        raise AnyrigError(
+            "ANY-CONVERT-009",
+            f"{path} was not written: {error.strerror or str(error).partition(chr(10))[0]}. What was there is as it was",
+            hint="give a place that can be written to, with room for the file; --debug shows where it failed",
+        ) from error
 
 
 def target_of(path: Path) -> Target:
@@ -143,14 +156,19 @@ def _refuse_other_things(path: Path, target: Target) -> None:
         )
     if not os.path.lexists(path):
         return
-    same = path.is_dir() and (path / "saved_model.pb").is_file() if target.folder else path.is_file()
-    if path.is_dir() and not any(path.iterdir()):
-        same = target.folder
-    if not same:
+    names = sorted(os.listdir(path)) if path.is_dir() else []
+    same = (not names or "saved_model.pb" in names) if path.is_dir() and target.folder else path.is_file()
+    if not same or path.is_dir() != target.folder:
         raise UsageError(
             "ANY-CONVERT-004",
             f"{path} is something else than {target.words}, and is left as it is",
             hint="give another name, or move it away",
+        )
+    if others := [name for name in names if name not in _OF_SAVED_MODELS]:
+        raise UsageError(
+            "ANY-CONVERT-004",
+            f"{path} is a SavedModel and has {others[0]!r} as well, which would be lost; it is left as it is",
+            hint="give another name, or move what is not of the SavedModel away",
         )
 
 
@@ -205,21 +223,3 @@ def _flush(folder: Path) -> None:
             finally:
                 os.close(descriptor)
         LOCAL.flush_folder(Path(parent))
-
-
-def _put_in_place(written: Path, path: Path, work: Path) -> None:
-    """Move what was written, which may be several files of one name, to its place; the former goes last.
-
-    A former folder that could not be replaced is put back.
-    """
-    parts = [part for part in work.iterdir() if part.name.startswith(written.name)]
-    former = work / ".former"
-    if written.is_dir() and path.is_dir():
-        os.rename(path, former)
-    try:
-        for part in sorted(parts, key=lambda part: part.suffix == ".index"):
-            os.replace(part, path.parent / part.name)
-    except BaseException:
-        if former.exists() and not path.exists():
-            os.rename(former, path)
-        raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +23,21 @@ from anyrig.errors import UsageError
 from anyrig.state.layer_state import LayerState, layer_states, own_ways, writes_arrays
 from anyrig.state.optimizers import optimizers
 from anyrig.state.tree import PlacedLayer, walk_layers
+from anyrig.state.untracked import untracked
 from anyrig.state.values import hold, to_array
 from anyrig.state.walk import NamedVariable, metric_variables, model_variables, optimizer_variables
 from anyrig.store.tensors import StoredTensor
 
 MODEL_DOCUMENT = "model.json"
+_LARGE = 2**20  # characters; a thousand layers have half of it
+_LARGE_CONFIG = (
+    "the configuration of {!r} has {:.0f} MiB: a layer keeps an array in it (an initializer such as Constant(array)), "
+    "which is written beside the weights each time; make the layer without it and assign the weights"
+)
+_NOT_SAVED = (
+    "not saved: {}: Keras does not know of it, and a load will not bring it back; make it a variable of the layer, "
+    "self.add_weight(...), or write it in the layer's save_assets"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,8 @@ def plan_capture(
     """Return what `take` needs to take the state of `model`, with the parts that `capture` says."""
     require_built(model)
     layers = walk_layers(model) if layers is None else layers
+    if aside := untracked(layers):
+        warnings.warn(_NOT_SAVED.format(", ".join(aside)), stacklevel=3)
     named, own = model_variables(model, layers), own_ways(layers)
     used = optimizers(model, layers) if optimizer else {}
     after = [item for key, each in used.items() for item in optimizer_variables(each, named, key)]
@@ -136,6 +149,8 @@ def model_document(model: keras.Model) -> bytes:
     except Exception as error:  # noqa: BLE001  the user's get_config may fail in any way; the state is saved all the same
         name = f"{type(model).__module__}.{type(model).__qualname__}"
         text = json.dumps({"class": name, "config": None, "reason": f"{type(error).__name__}: {error}"})
+    if len(text) > _LARGE:
+        warnings.warn(_LARGE_CONFIG.format(model.name, len(text) / 2**20), stacklevel=3)
     return text.encode() + b"\n"
 
 

@@ -13,8 +13,12 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 _START_WRITING = 2  # SYNC_FILE_RANGE_WRITE, in <fcntl.h> of Linux
+_HERE = -100  # AT_FDCWD, in <fcntl.h>: a path that is not absolute begins at the working directory
+_EXCHANGE = 2  # RENAME_EXCHANGE, in <linux/fs.h>
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}  # kernels and file systems that cannot
 _FOLDER_FLUSH_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP}  # some FUSE and network file systems
 
 
@@ -72,8 +76,19 @@ class LocalFiles:
             os.close(descriptor)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give `old` the name `new`; a folder with content under `new` is an error."""
-        os.rename(old, new)
+        """Give `old` the name `new`; a file of that name is replaced, a folder with content is an error."""
+        os.replace(old, new)
+
+    def exchange(self, one: Path, other: Path) -> bool:
+        """Let two files or folders of one disk take each other's name at one moment; False where that cannot be."""
+        if _renameat2 is None:
+            return False
+        if _renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+            return True
+        code = ctypes.get_errno()
+        if code in _NO_EXCHANGE:
+            return False
+        raise OSError(code, os.strerror(code), str(other))
 
     def remove_file(self, path: Path) -> None:
         """Remove one file or link."""
@@ -86,14 +101,17 @@ class LocalFiles:
         os.rmdir(path)
 
 
-def _system_call() -> Callable[[int, int, int, int], int] | None:
-    found = getattr(ctypes.CDLL(None), "sync_file_range", None) if os.name == "posix" else None
+def _system_call(name: str, *types: Any) -> Callable[..., int] | None:
+    found = getattr(ctypes.CDLL(None, use_errno=True), name, None) if os.name == "posix" else None
     if found:
-        found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+        found.argtypes = types
     return found
 
 
-_sync_file_range = _system_call()
+_sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_renameat2 = _system_call(
+    "renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
+)
 LOCAL = LocalFiles()
 
 

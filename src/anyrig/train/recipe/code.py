@@ -1,4 +1,4 @@
-"""Finds the user's function that a recipe names, by running the user's module.
+"""Finds the user's function that a recipe or an argument names, by running the user's module.
 
 This is the only place that runs code because of a recipe. Whatever goes wrong inside the user's code is told with its
 file and line.
@@ -20,27 +20,36 @@ from anyrig.errors import UsageError
 from anyrig.train.recipe.errors import nearest, suggestion, with_article
 
 
-def resolve_function(spec: str, base_dir: Path) -> Callable[..., Any]:
+def resolve_function(spec: str, base_dir: Path, *, key: str = "model") -> Callable[..., Any]:
     """Return the function that "file.py:function" (relative to `base_dir`) or "package.module:function" names.
 
-    `base_dir` comes first on the import path, so that the module may import its neighbours.
+    `base_dir` comes first on the import path, so that the module may import its neighbours. `key` is what the user set.
     """
     module_name, _, name = spec.rpartition(":")
+    if not (module_name and name):
+        raise UsageError(
+            "ANY-RECIPE-024",
+            f"{key}: {spec!r} does not name a function in a file or module",
+            hint="write FILE.py:FUNCTION, e.g. model.py:build, or PACKAGE.MODULE:FUNCTION",
+        )
     _put_first_on_path(base_dir.resolve())
-    module = _file_module(module_name, base_dir) if module_name.endswith(".py") else _named_module(module_name)
+    if module_name.endswith(".py"):
+        module = _file_module(module_name, base_dir, key)
+    else:
+        module = _named_module(module_name, base_dir, key)
     if not hasattr(module, name):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = suggestion(name, known)
         raise UsageError(
             "ANY-RECIPE-007",
-            f"model: {module_name} has no function {name}{near}",
+            f"{key}: {module_name} has no function {name}{near}",
             hint=_correct_or_define(name, known),
         )
     function = getattr(module, name)
     if not callable(function):
         raise UsageError(
             "ANY-RECIPE-008",
-            f"model: {name} in {module_name} is {with_article(type(function).__name__)}, not a function",
+            f"{key}: {name} in {module_name} is {with_article(type(function).__name__)}, not a function",
             hint="name a function that returns the Keras model",
         )
     return function
@@ -53,11 +62,10 @@ def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], *, key
         return function(**arguments)
     except UsageError:
         raise
-    except Exception as error:
-        where = key if arguments else "model"
+    except (Exception, SystemExit) as error:
         raise UsageError(
             "ANY-RECIPE-010",
-            f"{where}: {_name(function)} failed at {_place(error, inspect.getsourcefile(function))}: {_text(error)}",
+            f"{key}: {_name(function)} failed at {_place(error, inspect.getsourcefile(function))}: {_text(error)}",
             hint="correct the function; --debug shows the whole traceback",
         ) from error
 
@@ -95,23 +103,23 @@ def _put_first_on_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _file_module(file: str, base_dir: Path) -> ModuleType:
+def _file_module(file: str, base_dir: Path, key: str) -> ModuleType:
     path = (base_dir / file).resolve()
     if not path.is_file():
         files = sorted(entry.name for entry in base_dir.glob("*.py"))
         near = suggestion(file, files)
         raise UsageError(
             "ANY-RECIPE-006",
-            f"model: there is no file {base_dir / file}{near}",
-            hint="the path starts from the recipe's folder",
+            f"{key}: there is no file {base_dir / file}{near}",
+            hint=f"give a path that starts from {base_dir}",
         )
     loaded = sys.modules.get(path.stem)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
-    return _execute(path, path.stem if loaded is None else f"recipe_{path.stem}")
+    return _execute(path, path.stem if loaded is None else f"recipe_{path.stem}", key)
 
 
-def _execute(path: Path, name: str) -> ModuleType:
+def _execute(path: Path, name: str, key: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # a .py file always has a loader
     assert spec.loader is not None
@@ -121,36 +129,36 @@ def _execute(path: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, Exception):
-            raise _import_failed(path.name, error, str(path)) from error
+        if isinstance(error, Exception | SystemExit):
+            raise _import_failed(key, path.name, error, str(path)) from error
         raise
     return module
 
 
-def _named_module(name: str) -> ModuleType:
+def _named_module(name: str, base_dir: Path, key: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _import_failed(name, error, None) from error
+            raise _import_failed(key, name, error, None) from error
         raise UsageError(
             "ANY-RECIPE-006",
-            f"model: there is no module {error.name}",
-            hint="install it, or write file.py:function with a path from the recipe's folder",
+            f"{key}: there is no module {error.name}",
+            hint=f"install it, or write FILE.py:FUNCTION with a path that starts from {base_dir}",
         ) from error
-    except Exception as error:
-        raise _import_failed(name, error, None) from error
+    except (Exception, SystemExit) as error:
+        raise _import_failed(key, name, error, None) from error
 
 
-def _import_failed(name: str, error: Exception, file: str | None) -> UsageError:
+def _import_failed(key: str, name: str, error: BaseException, file: str | None) -> UsageError:
     return UsageError(
         "ANY-RECIPE-012",
-        f"model: importing {name} failed at {_place(error, file)}: {_text(error)}",
+        f"{key}: importing {name} failed at {_place(error, file)}: {_text(error)}",
         hint="correct that line; --debug shows the whole traceback",
     )
 
 
-def _place(error: Exception, file: str | None) -> str:
+def _place(error: BaseException, file: str | None) -> str:
     """Return "cats.py:3": the last line of `file` on the way to the error, else the last line of all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}"
@@ -159,7 +167,7 @@ def _place(error: Exception, file: str | None) -> str:
     return f"{Path(inside[-1].filename).name}:{inside[-1].lineno}"
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     """Return the error as one line."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     first = text.strip().partition("\n")[0]

@@ -26,7 +26,8 @@ def model_builder(recipe: Recipe) -> Callable[[], Any]:
 
     @functools.wraps(function)  # so that the source file of the user's function can be found
     def build() -> Any:
-        model = _built(call_user(function, recipe.model_args, key="model_args"), recipe.model)
+        key = "model_args" if recipe.model_args else "model"
+        model = built(call_user(function, recipe.model_args, key=key), recipe.model)
         if recipe.compile is not None:
             compile_model(model, recipe.compile)
         _check_compiled(model, recipe.model)
@@ -64,13 +65,14 @@ def compile_model(model: Any, rules: CompileRules) -> None:
     )
 
 
-def _built(model: Any, spec: str) -> Any:
+def built(model: Any, spec: str, *, key: str = "model") -> Any:
+    """Return what the function `spec`, which `key` names, returned, if it is a Keras model; else raise."""
     import keras
 
     if not isinstance(model, keras.Model):
         raise UsageError(
             "ANY-RECIPE-011",
-            f"model: {spec} returned {type(model).__name__}, not a keras.Model",
+            f"{key}: {spec} returned {type(model).__name__}, not a keras.Model",
             hint="end the function with `return model`; the model must come from `keras`, not from `tf_keras`",
         )
     return model
