@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,10 +32,10 @@ def read(path: Path) -> str:
 
 
 @pytest.fixture(params=[CAN_EXCHANGE, CANNOT])
-def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == CANNOT:
         monkeypatch.setattr("anyrig.store.local._renameat2", None)
-    yield request.param
+    return str(request.param)
 
 
 @pytest.mark.parametrize("name", ["model", "model.keras", "x" * 250, "ä" * 120])

@@ -56,14 +56,14 @@ def keys_unsaid(model: keras.Model) -> list[str]:
                 continue
             alike: dict[Any, list[str]] = {}
             for key, each in value.items():
-                if isinstance(each, keras.layers.Layer) and each.variables and is_automatic(each.name, type(each).__name__):
+                if isinstance(each, keras.layers.Layer) and is_automatic(each.name, type(each).__name__):
                     shapes = tuple(tuple(variable.shape) for variable in each.variables)
                     alike.setdefault((type(each), shapes), []).append(str(key))
             said += [
                 f"{layer.name}.{attribute}: the file has no keys, so its layers {', '.join(keys)}, which have the same "
                 "shapes, were filled in this order; if the sender's dict had another order, they are swapped"
-                for keys in alike.values()
-                if len(keys) > 1
+                for (_, shapes), keys in alike.items()
+                if shapes and len(keys) > 1
             ]
     return said
 

@@ -32,7 +32,7 @@ from anyrig.store.digest import hash_bytes
 from anyrig.store.local import LOCAL, make_folders
 
 _OF_SAVED_MODELS = frozenset(
-    ["saved_model.pb", "saved_model.pbtxt", "keras_metadata.pb", "fingerprint.pb", "variables", "assets", "assets.extra"]
+    ["saved_model.pb", "keras_metadata.pb", "fingerprint.pb", "variables", "assets", "assets.extra"]
 )
 
 
@@ -112,9 +112,10 @@ def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        why = error.strerror or str(error).partition("\n")[0]
         raise AnyrigError(
             "ANY-CONVERT-009",
-            f"{path} was not written: {error.strerror or str(error).partition(chr(10))[0]}. What was there is as it was",
+            f"{path} was not written: {why}. What was there is as it was",
             hint="give a place that can be written to, with room for the file; --debug shows where it failed",
         ) from error
 

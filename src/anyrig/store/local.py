@@ -109,9 +109,7 @@ def _system_call(name: str, *types: Any) -> Callable[..., int] | None:
 
 
 _sync_file_range = _system_call("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-_renameat2 = _system_call(
-    "renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
-)
+_renameat2 = _system_call("renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 LOCAL = LocalFiles()
 
 
