@@ -11,6 +11,7 @@ import keras
 
 from anyrig.errors import AnyrigError
 from anyrig.exchange.h5_layers import (
+    h5_side,
     order_alone_decides,
     pairs_of,
     same_chain,
@@ -114,7 +115,9 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     mapping = Mapping(pairs=tuple(same), unused=_unpaired(tensors, same))
     if same and not what_is_open(mapping, training=False):
         return mapping
-    return propose(tensors, wanted, ordered=contents.format in _H5)
+    if contents.format in _H5:
+        return propose(h5_side(contents, tensors), wanted, ordered=True)
+    return propose(tensors, wanted)
 
 
 def _once(tensors: Sequence[FileTensor]) -> list[FileTensor]:

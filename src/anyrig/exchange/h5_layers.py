@@ -16,9 +16,11 @@ from typing import Any
 import keras
 from keras.src.models.functional import Functional
 
+from anyrig.exchange.legacy.tables import classes_then
 from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.canonical import in_common_words
 from anyrig.mapping.fit import cudnn_steps, fitted
+from anyrig.mapping.recurrent import gates_joined
 from anyrig.mapping.result import Pair, Stored
 from anyrig.mapping.sides import stored_side
 from anyrig.state.automatic import is_automatic
@@ -43,7 +45,7 @@ def pairs_of(
 
     `wanted` has the facts of each variable by `id`; `renamed` the model's names of layers by those of the file.
     """
-    stored = stored_side(tensor for tensor in contents.tensors if tensor.role == "weight")
+    stored = h5_side(contents, [tensor for tensor in contents.tensors if tensor.role == "weight"])
     old_names = {new: old for old, new in renamed.items()}
     groups, left = _by_layer(stored, [layer.name for layer in model.layers], old_names)
     pairs: list[Pair] = []
@@ -55,6 +57,17 @@ def pairs_of(
     top = [v for v in model._trainable_variables + model._non_trainable_variables if id(v) in wanted]
     found, problems = _in_order(model.name, groups.get(_TOP_LEVEL, []), [wanted[id(v)] for v in top])
     return pairs + found, wrong + problems
+
+
+def h5_side(contents: Contents, tensors: Sequence[FileTensor]) -> list[Stored]:
+    """Return tensors of the file as they can be mapped, the gates of Keras 1 joined."""
+    stored = stored_side(tensors)
+    return gates_joined(stored) if may_be_keras_1(contents) else stored
+
+
+def may_be_keras_1(contents: Contents) -> bool:
+    """Tell whether Keras 1 or one of before wrote the file, which in most cases does not say so."""
+    return contents.written_by.get("keras", "1")[:1] in "01"
 
 
 def with_types(pairs: Sequence[Pair]) -> list[Pair]:
@@ -132,7 +145,14 @@ def same_chain(model: keras.Model, tensors: Sequence[FileTensor]) -> dict[str, s
 def _may_be(name: str, layer: Any) -> bool:
     """Tell whether a layer of the file may be this one: the same name, or one that Keras chose on both sides."""
     kind = type(layer).__name__
-    return name == layer.name or (is_automatic(name, kind) and is_automatic(layer.name, kind))
+    chosen_then = is_automatic(name, kind) or _counted_by_keras_1(name, kind)
+    return name == layer.name or (chosen_then and is_automatic(layer.name, kind))
+
+
+def _counted_by_keras_1(name: str, kind: str) -> bool:
+    """Tell whether Keras 1 chose the name: the class of then in small letters, and a number (`simplernn_1`)."""
+    word, _, number = name.rpartition("_")
+    return number.isdecimal() and word in {then.lower() for then in (kind, *classes_then(kind))}
 
 
 def _by_layer(

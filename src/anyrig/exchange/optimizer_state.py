@@ -57,7 +57,12 @@ def scalar_pairs(stored: Sequence[Stored], wanted: Sequence[Wanted]) -> list[Pai
 
 
 def _in_order(stored: Sequence[Stored], wanted: Sequence[Wanted], weights: Sequence[Pair]) -> list[Pair]:
-    """Pair slots that have no names: of the orders that Keras 1 and 2 had, the one that fits, if only one does."""
+    """Pair slots that have no names: of the orders that Keras 1 and 2 had, the one that fits, if only one does.
+
+    Slots of weights that are laid out anew are in the old layout too, which shapes do not always show: none is taken.
+    """
+    if any(pair.steps or len(pair.stored.tensors) > 1 for pair in weights):
+        return []
     have = [item for item in stored if item.tensors[0].of is None and item.shape != ()]
     have = _without_placeholders(have, len({want.of for want in wanted}))
     orders = ([pair.wanted.name for pair in weights], [pair.wanted.name for pair in sorted(weights, key=_own_name)])

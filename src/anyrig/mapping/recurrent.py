@@ -1,14 +1,43 @@
-"""Recurrent layers that names paired tensor by tensor, and that are a CuDNN layer on one side."""
+"""Recurrent layers that are a CuDNN layer on one side, and those of Keras 1, which has an array for each gate."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from anyrig.mapping.canonical import Parts
 from anyrig.mapping.fit import cudnn_steps
-from anyrig.mapping.result import Misfit, Pair
+from anyrig.mapping.layout import GATES
+from anyrig.mapping.result import Misfit, Pair, Stored
+from anyrig.mapping.sides import joined_as
 from anyrig.state.wanted import Wanted
+
+_GATE = re.compile(r"(.+_[WUb])_([ifcozrh])(_\d+)?")
+
+
+def gates_joined(stored: Sequence[Stored]) -> list[Stored]:
+    """Return what a file of Keras 1 holds with the gates of a layer (`lstm_1_W_i`, `lstm_1_W_c`, ...) as one array.
+
+    They are joined in Keras's order of today, and stand where the first of them stood.
+    """
+    gates: dict[str, dict[str, Stored]] = {}
+    for item in stored:
+        if match := _GATE.fullmatch(item.name):
+            gates.setdefault(match[1] + (match[3] or ""), {})[match[2]] = item
+    whole: dict[str, Stored] = {}
+    for name, parts in gates.items():
+        if (joined := _in_one(name, parts)) is not None:
+            whole |= dict.fromkeys((part.name for part in parts.values()), joined)
+    return list({(found := whole.get(item.name, item)).name: found for item in stored}.values())
+
+
+def _in_one(name: str, parts: dict[str, Stored]) -> Stored | None:
+    order = next((order for order, _ in GATES.values() if set(order) == parts.keys()), None)
+    if order is None:
+        return None
+    tensors = [tensor for gate in order for tensor in parts[gate].tensors]
+    return joined_as(name, tensors, max(0, len(tensors[0].shape) - 1))
 
 
 def as_cudnn(pairs: Sequence[Pair], misfits: Sequence[Misfit]) -> tuple[list[Pair], list[Misfit]]:

@@ -37,6 +37,13 @@ CLASSES_NOW: Mapping[str, str] = {
     **{f"SeparableConvolution{n}D": f"SeparableConv{n}D" for n in (1, 2)},
     **{f"Convolution{n}DTranspose": f"Conv{n}DTranspose" for n in (2, 3)},
 }
+
+
+def classes_then(now: str) -> list[str]:
+    """Return what a class of today was called before."""
+    return [then for then, name in CLASSES_NOW.items() if name == now]
+
+
 NO_EQUAL: Mapping[str, str] = {
     "Highway": "Keras 2 dropped it",
     "MaxoutDense": "Keras 2 dropped it",
