@@ -77,6 +77,8 @@ def test_what_they_do_not_name_is_proposed(tmp_path: Path) -> None:
     ("text", "code", "said"),
     [
         ("rules: []", "ANY-MAP-002", "version: 1"),
+        ("version: 1\nsame_code: true\nrules: []", "ANY-MAP-002", "same_code beside `rules`"),
+        ("version: 1\nsame_code: 1.5", "ANY-MAP-002", "or `same_code: true` alone"),
         ("version: 1\nrules: [{form: a, to: b}]", "ANY-MAP-002", "rule 1 has 'form'; did you mean from"),
         ("version: 1\nrules: [{from: a}]", "ANY-MAP-002", "takes from and to, or drop, or keep"),
         ("version: 1\nrules: [{from: a, to: b, layout: [turn]}]", "ANY-MAP-002", "'turn'; known are transpose"),

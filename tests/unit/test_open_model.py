@@ -22,6 +22,7 @@ from anyrig.exchange.sample import sample_for
 from anyrig.exchange.save import save_as
 from anyrig.exchange.targets import H5_WEIGHTS
 from anyrig.formats.sniff import read_any
+from anyrig.mapping.rules import Rules
 from anyrig.store.digest import hash_file
 
 layers = keras.layers
@@ -208,34 +209,86 @@ def test_U01_inner_layers_of_an_h5_file_are_right_or_refused(inner: Callable[[st
             assert right
 
 
+class Parts(layers.Layer):
+    """Two layers of one shape in a dict, made in the order of `order`."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__(name="parts")
+        self.inner = {key: layers.Dense(3) for key in order}
+
+    def build(self, shape: Any) -> None:
+        for each in self.inner.values():
+            each.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.inner["b"](keras.ops.tanh(self.inner["a"](x)))
+
+
+class Stack(Parts):
+    """Three layers of one shape in a list, made in the order of `order`."""
+
+    def __init__(self, order: str) -> None:
+        super().__init__("")
+        made = {key: layers.Dense(3) for key in order}
+        self.stack = [made[key] for key in "abc"]
+
+    def build(self, shape: Any) -> None:
+        for each in self.stack:
+            each.build(shape)
+
+    def call(self, x: Any) -> Any:
+        for each in self.stack:
+            x = keras.ops.tanh(each(x))
+        return x
+
+
+def around(inner: Callable[[str], Any], order: str) -> keras.Model:
+    keras.utils.clear_session()
+    return keras.Sequential([keras.Input((3,)), inner(order)])
+
+
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_U01_attributes_are_names_and_a_dict_whose_keys_the_file_lacks_is_told(suffix: str, tmp_path: Path) -> None:
-    class Parts(layers.Layer):
-        """Two layers of one shape in a dict, made in the order of `order`."""
-
-        def __init__(self, order: str) -> None:
-            super().__init__(name="parts")
-            self.inner = {key: layers.Dense(3) for key in order}
-
-        def build(self, shape: Any) -> None:
-            for each in self.inner.values():
-                each.build(shape)
-
-        def call(self, x: Any) -> Any:
-            return self.inner["b"](keras.ops.tanh(self.inner["a"](x)))
-
-    def build(inner: Callable[[str], Any], order: str) -> keras.Model:
-        x = keras.Input((3,))
-        return keras.Model(x, inner(order)(x))
-
     x, path = np.ones((2, 3), "float32"), tmp_path / f"model{suffix}"
-    model = build(Block, "ab")
+    model = around(Block, "ab")
     anyrig.save_model(model, path)
-    assert all(same_outputs(model, anyrig.open_model(path, into=build(Block, order)), x) for order in ("ab", "ba"))
-    model = build(Parts, "ab")
+    assert all(same_outputs(model, anyrig.open_model(path, into=around(Block, order)), x) for order in ("ab", "ba"))
+    model = around(Parts, "ab")
     anyrig.save_model(model, path)
     with pytest.warns(UserWarning, match=r"parts\.inner: the file has no keys, so its layers a, b"):
-        assert same_outputs(model, anyrig.open_model(path, into=build(Parts, "ab")), x)
+        assert same_outputs(model, anyrig.open_model(path, into=around(Parts, "ab")), x)
+
+
+@pytest.mark.parametrize(("inner", "order", "other"), [(Block, "ab", "ba"), (Parts, "ab", "ba"), (Stack, "abc", "cba")])
+def test_U01_an_h5_file_tells_lists_by_their_order_and_all_else_if_the_same_code_is_vouched_for(
+    inner: Callable[[str], Any], order: str, other: str, tmp_path: Path
+) -> None:
+    x, path, rules = np.ones((2, 3), "float32"), tmp_path / "model.h5", tmp_path / "rules.yaml"
+    rules.write_text("version: 1\nsame_code: true\n")
+    model = around(inner, order)
+    anyrig.save_model(model, path)
+    for made in (order, other):
+        if inner is Stack and made == order:
+            assert same_outputs(model, anyrig.open_model(path, into=around(inner, made)), x)
+        else:
+            with pytest.raises(AnyrigError, match="order alone would decide"):
+                anyrig.open_model(path, into=around(inner, made))
+    keras.layers.Dense(1)  # other numbers than in the file
+    for build in (lambda: around(inner, order), lambda: keras.Sequential([keras.Input((3,)), inner(order)])):
+        assert same_outputs(model, anyrig.open_model(path, into=build, rules=rules), x)
+    if inner is not Stack:
+        with pytest.raises(AnyrigError, match="the same code did not make") as refused:
+            anyrig.open_model(path, into=around(Stack, "abc"), rules=rules)
+        assert refused.value.code == "ANY-MAP-009"
+
+
+def test_same_code_is_no_word_for_formats_that_go_by_names(tmp_path: Path) -> None:
+    anyrig.save_model(around(Block, "ab"), tmp_path / "model.safetensors")
+    with pytest.raises(UsageError, match="in no order") as refused:
+        anyrig.open_model(
+            tmp_path / "model.safetensors", into=around(Block, "ab"), rules=Rules((), "mine", same_code=True)
+        )
+    assert refused.value.code == "ANY-MAP-008"
 
 
 def test_bfloat16_without_its_type_is_told(tmp_path: Path) -> None:

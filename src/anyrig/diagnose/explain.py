@@ -31,6 +31,8 @@ _SUFFIXES = {
     ".tflite": ("tflite",),
 }
 _ORDER = list(CAUSES)
+_ORDERED = ("keras", "keras-2", "keras-weights", "keras-h5", "keras-h5-weights")
+_SAME_CODE = "or, if the very code that wrote the file builds the model: `same_code: true` in place of `rules:`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,12 @@ def explain(contents: Contents, wanted: Sequence[Wanted], mapping: Names | None 
     if mapping is None:
         tensors = [tensor for tensor in contents.tensors if tensor.role != "optimizer"]
         mapping = propose(tensors, weights, ordered=contents.format in ("keras-h5", "keras-h5-weights"))
-    found = [*_findings(mapping, weights), *_beside(contents, mapping)]
+    found = [*_findings(mapping, weights, contents), *_beside(contents, mapping)]
     found.sort(key=lambda finding: _ORDER.index(finding.cause))
     return Explanation(tuple(found), mapping, len(weights))
 
 
-def _findings(mapping: Names, weights: Sequence[Wanted]) -> Iterator[Finding]:
+def _findings(mapping: Names, weights: Sequence[Wanted], contents: Contents) -> Iterator[Finding]:
     unused = [item for item in mapping.unused if not _is_training(item)]
     if weights and not (mapping.pairs or mapping.misfits or mapping.ambiguous or unused):
         yield Finding("no-weights", ("no tensor of the file is a weight",))
@@ -89,7 +91,8 @@ def _findings(mapping: Names, weights: Sequence[Wanted]) -> Iterator[Finding]:
         yield Finding(each.cause, each.evidence, each.rules)
     for cause in dict.fromkeys(item.cause for item in mapping.misfits):
         yield _misfits(cause, [item for item in mapping.misfits if item.cause == cause])
-    yield from (_ambiguous(item) for item in mapping.ambiguous if not _told_already(item, special))
+    ordered = contents.format in _ORDERED
+    yield from (_ambiguous(item, ordered) for item in mapping.ambiguous if not _told_already(item, special))
     settled = {name for each in special for name in (*each.wanted, *each.stored)}
     yield from _left(
         [want for want in mapping.missing if want.name not in settled],
@@ -155,18 +158,22 @@ def _misfits(cause: str, items: Sequence[Misfit]) -> Finding:
     return Finding(cause, _some(evidence), () if cause == "gru-reset-after" else tuple(rules[: 2 * _SHOWN]))
 
 
-def _ambiguous(item: Ambiguous) -> Finding:
+def _ambiguous(item: Ambiguous, ordered: bool) -> Finding:
     evidence = (
         "in the file: " + ", ".join(map(_have, item.stored[:_SHOWN])),
         "in the model: " + ", ".join(map(_want, item.wanted[:_SHOWN])),
         item.why,
     )
-    choices = [line(have.name, want.name) for have in item.stored[:_SHOWN] for want in item.wanted[:_SHOWN]]
+    choices = [line(have.name, want.name) for have in item.stored for want in item.wanted]
+    if len(item.stored) > 2 and len(item.stored) == len(item.wanted):
+        choices = [line(have.name, want.name) for have, want in zip(item.stored, item.wanted, strict=True)]
+        choices = [*choices[:_SHOWN], "one for each, in the order that is right, not necessarily this one"]
     if "turned and as it is" in item.why:
         turned = line(item.stored[0].name, item.wanted[0].name, Step("transpose"))
         return Finding("turned-or-not", evidence, (turned, f"or {choices[0]}"))
     cause = "renamed" if len(item.stored) == len(item.wanted) == 1 else "order-alone"
-    return Finding(cause, evidence, tuple(choices[:_SHOWN]))
+    same_code = (_SAME_CODE,) if ordered and cause == "order-alone" else ()
+    return Finding(cause, evidence, (*choices[: _SHOWN + 1], *same_code))
 
 
 def _told(pairs: Sequence[Pair]) -> Iterator[Finding]:

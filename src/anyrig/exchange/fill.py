@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import keras
 
-from anyrig.errors import AnyrigError
+from anyrig.errors import AnyrigError, UsageError
 from anyrig.exchange.h5_layers import (
     h5_side,
-    order_alone_decides,
     pairs_of,
     same_chain,
     same_order_inside,
@@ -39,7 +38,7 @@ from anyrig.state.tree import walk_layers
 from anyrig.state.values import assign
 from anyrig.state.walk import NamedVariable, model_variables, optimizer_variables
 from anyrig.state.wanted import Wanted
-from anyrig.state.wanting import wanted_by
+from anyrig.state.wanting import told_by_counting, wanted_by
 
 _SHOWN = 10
 _TREES = ("keras", "keras-2", "keras-weights")
@@ -108,9 +107,11 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = 
 def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = None) -> Mapping:
     """Return which weights of a file fill which of a model: by the user's rules, by places of its format, by names."""
     wanted = wanted_by(model, weights_only=True)
-    if rules is not None:
+    if rules is not None and not rules.same_code:
         return rules.apply(_once(contents.tensors), wanted)
     tensors = _once([tensor for tensor in contents.tensors if tensor.role != "optimizer"])
+    if rules is not None:
+        return _by_order(model, contents, tensors, wanted)
     same = _same_places(model, contents, tensors, _facts(model, wanted))
     mapping = Mapping(pairs=tuple(same), unused=_unpaired(tensors, same))
     if same and not what_is_open(mapping, training=False):
@@ -118,6 +119,34 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     if contents.format in _H5:
         return propose(h5_side(contents, tensors), wanted, ordered=True)
     return propose(tensors, wanted)
+
+
+def _by_order(
+    model: keras.Model, contents: Contents, tensors: Sequence[FileTensor], wanted: Sequence[Wanted]
+) -> Mapping:
+    """Pair as Keras does for the model that wrote the file: the user says that the same code made this one."""
+    facts = _facts(model, wanted)
+    wrong: list[str] = []
+    if contents.format in _H5:
+        renamed = same_chain(model, tensors, same_code=True)
+        pairs, wrong = pairs_of(model, contents, facts, renamed, same_code=True)
+    elif contents.format in _TREES:
+        pairs = pairs_by_places(model, tensors, facts, same_code=True)
+    else:
+        raise UsageError(
+            "ANY-MAP-008",
+            f"same_code says nothing for {contents.path}: {contents.words} lists variables by names, in no order",
+            hint=f"see the rules that settle it: anyrig explain {contents.path} FILE.py:FUNCTION",
+        )
+    paired = {pair.wanted.name for pair in pairs}
+    missing = tuple(want for want in wanted if want.name not in paired)
+    if wrong or missing:
+        raise AnyrigError(
+            "ANY-MAP-009",
+            "\n".join([f"the same code did not make {contents.path} and {model.name!r}:", *wrong[:_SHOWN]]),
+            hint=f"see what differs: anyrig explain {contents.path} FILE.py:FUNCTION",
+        )
+    return Mapping(pairs=tuple(pairs), unused=_unpaired(tensors, pairs))
 
 
 def _once(tensors: Sequence[FileTensor]) -> list[FileTensor]:
@@ -144,7 +173,7 @@ def _same_places(
 ) -> list[Pair]:
     """Return the pairs of a file that was written from a model of the same layers, else none."""
     if contents.format in _H5:
-        if order_alone_decides(model):
+        if told_by_counting(walk_layers(model)):
             return []
         renamed = same_chain(model, tensors)
         if not renamed and any(want.automatic for want in facts.values()) and not same_sequence(model, tensors):

@@ -8,13 +8,11 @@ layout that is known, and no name that contradicts.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional
 
 from anyrig.exchange.legacy.tables import classes_then
 from anyrig.formats.contents import Contents, FileTensor
@@ -39,11 +37,12 @@ Wanteds = Mapping[int, Wanted]
 
 
 def pairs_of(
-    model: keras.Model, contents: Contents, wanted: Wanteds, renamed: Mapping[str, str]
+    model: keras.Model, contents: Contents, wanted: Wanteds, renamed: Mapping[str, str], *, same_code: bool = False
 ) -> tuple[list[Pair], list[str]]:
     """Return the pairs, and a line for everything that does not fit.
 
     `wanted` has the facts of each variable by `id`; `renamed` the model's names of layers by those of the file.
+    `same_code`: inside a layer the order decides, and no names.
     """
     stored = h5_side(contents, [tensor for tensor in contents.tensors if tensor.role == "weight"])
     old_names = {new: old for old, new in renamed.items()}
@@ -51,7 +50,7 @@ def pairs_of(
     pairs: list[Pair] = []
     wrong = [f"  stored  {item.name} {list(item.shape)}: the model has no such layer" for item in left]
     for layer in model.layers:
-        found, problems = _layer_pairs(layer, groups.get(layer.name, []), wanted)
+        found, problems = _layer_pairs(layer, groups.get(layer.name, []), wanted, same_code)
         pairs += found
         wrong += problems
     top = [v for v in model._trainable_variables + model._non_trainable_variables if id(v) in wanted]
@@ -109,31 +108,17 @@ def same_order_inside(model: keras.Model, pairs: Sequence[Pair], wanted: Wanteds
     return True
 
 
-def order_alone_decides(model: keras.Model) -> bool:
-    """Tell whether a layer without a graph holds two of one kind and shape under names that Keras chose.
-
-    Such names follow the order in which attributes were set, here and where the file was written.
-    """
-    for layer in model._flatten_layers():
-        if isinstance(layer, keras.Sequential | Functional) or type(layer).__module__.startswith("keras."):
-            continue
-        inner = [each for each in layer._layers if each.weights and is_automatic(each.name, type(each).__name__)]
-        kinds = Counter((type(each), tuple(tuple(v.shape) for v in each.weights)) for each in inner)
-        if any(count > 1 for count in kinds.values()):
-            return True
-    return False
-
-
 def _layers_of(wants: Iterable[Wanted]) -> list[str]:
     return list(dict.fromkeys(want.layer for want in wants))
 
 
-def same_chain(model: keras.Model, tensors: Sequence[FileTensor]) -> dict[str, str]:
+def same_chain(model: keras.Model, tensors: Sequence[FileTensor], *, same_code: bool = False) -> dict[str, str]:
     """Return the model's names of layers by those of the file, if both are one chain of layers of the same kinds.
 
-    Names that Keras chose say a kind and count from wherever the process was. In a chain the order is the meaning.
+    Names that Keras chose say a kind and count from wherever the process was. In a chain the order is the meaning, and
+    in any model that the same code made.
     """
-    if not isinstance(model, keras.Sequential):
+    if not same_code and not isinstance(model, keras.Sequential):
         return {}
     written = list(dict.fromkeys(tensor.name.partition("/")[0] for tensor in tensors))
     here = [layer for layer in model.layers if any("seed_generator" not in v.path for v in layer.weights)]
@@ -171,12 +156,12 @@ def _by_layer(
     return groups, left
 
 
-def _layer_pairs(layer: Any, stored: list[Stored], wanted: Wanteds) -> tuple[list[Pair], list[str]]:
+def _layer_pairs(layer: Any, stored: list[Stored], wanted: Wanteds, same_code: bool) -> tuple[list[Pair], list[str]]:
     variables = [v for v in layer.trainable_weights + layer.non_trainable_weights if id(v) in wanted]
     wants = [wanted[id(variable)] for variable in variables]
     if len(stored) != len(wants):
         return [], list(_differences(layer.name, stored, wants))
-    by_name = _inner_names(layer, stored, wanted)
+    by_name = None if same_code else _inner_names(layer, stored, wanted)
     return _in_order(layer.name, stored, wants) if by_name is None else _fitted(layer.name, by_name)
 
 

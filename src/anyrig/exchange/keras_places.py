@@ -22,10 +22,12 @@ from anyrig.state.wanted import Wanted
 _VARIABLES = "vars"
 
 
-def pairs_by_places(model: keras.Model, tensors: Iterable[FileTensor], wanted: Mapping[int, Wanted]) -> list[Pair]:
+def pairs_by_places(
+    model: keras.Model, tensors: Iterable[FileTensor], wanted: Mapping[int, Wanted], *, same_code: bool = False
+) -> list[Pair]:
     """Return a pair for each variable, if all have a tensor of their shape at their place, in layers of their names.
 
-    Without that, none. `wanted` has the facts of each variable by `id`.
+    Without that, none. `wanted` has the facts of each variable by `id`. `same_code`: places alone are enough.
     """
     places = _Places()
     without = {id(model.optimizer)} if getattr(model, "optimizer", None) is not None else set()
@@ -36,7 +38,9 @@ def pairs_by_places(model: keras.Model, tensors: Iterable[FileTensor], wanted: M
     for number, want in wanted.items():
         place = places.of.get(number, "")
         item = stored.get(place)
-        if item is None or item.shape != want.shape or not _named_alike(place, item.aliases, places.names, counted):
+        if item is None or item.shape != want.shape:
+            return []
+        if not same_code and not _named_alike(place, item.aliases, places.names, counted):
             return []
         pairs.append(
             Pair(item, want, "place", "Keras stores this variable at this place, in a layer of this name", 1.0)

@@ -10,7 +10,8 @@
 `from` and `drop` are names (or further names) of the file's tensors, `to` and `keep` of the model's variables. A `*`
 stands for any text of one or more characters, in `to` for the same as in `from`, in order. Several names under `from`
 are joined along `axis` (the last, if it is not said), where their stars stand for the same. `layout` are steps of
-`anyrig.mapping.layout`, a name or `{name: value}`; without it the one layout that fits is taken.
+`anyrig.mapping.layout`, a name or `{name: value}`; without it the one layout that fits is taken. `same_code: true` in
+place of `rules` says that the same code made both sides: then the order in which Keras lists layers decides.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ _JOINED = " + "
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules in their order; `origin` is the file that they are from, for messages."""
+    """Rules in their order; `origin` is the file that they are from, for messages. `same_code`: see above."""
 
     rules: tuple[Rule, ...]
     origin: str = "the rules"
+    same_code: bool = False
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Rules:
@@ -53,8 +55,12 @@ class Rules:
             data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise malformed(path, str(error).replace("\n", " ")) from error
+        if data == {"version": 1, "same_code": True}:
+            return cls((), str(path), same_code=True)
         if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(data.get("rules"), list):
-            raise malformed(path, "expected `version: 1` and a list `rules`")
+            raise malformed(path, "expected `version: 1` and a list `rules`, or `same_code: true` alone")
+        if unknown := data.keys() - {"version", "rules"}:
+            raise malformed(path, f"{', '.join(map(str, unknown))} beside `rules`")
         return cls(tuple(rule_of(path, number, item) for number, item in enumerate(data["rules"], 1)), str(path))
 
     @classmethod

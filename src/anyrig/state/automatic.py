@@ -25,6 +25,12 @@ def is_automatic(name: str, class_name: str) -> bool:
     return any(re.fullmatch(rf"{re.escape(word)}(_\d+)?", name) for word in words)
 
 
+def number_of(name: str) -> int:
+    """Return the number at the end of an automatic name; the first of its kind has none."""
+    found = re.search(r"_(\d+)$", name)
+    return int(found[1]) if found else 0
+
+
 def sibling_names(objects: Iterable[Any]) -> list[str]:
     """Name objects of one parent: the user's name, or `<snake class>.<i>` for an automatic one."""
     counts: Counter[str] = Counter()

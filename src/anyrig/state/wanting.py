@@ -5,7 +5,7 @@ It reads names, shapes and the graph, and never a value. The optimizer is built 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from keras.src.models.functional import Functional
 
 from anyrig import names
-from anyrig.state.automatic import is_automatic
+from anyrig.state.automatic import is_automatic, number_of
 from anyrig.state.capture import require_built
 from anyrig.state.optimizers import optimizers
 from anyrig.state.own import own_variables
@@ -34,11 +34,47 @@ def wanted_by(model: keras.Model, *, weights_only: bool = False) -> list[Wanted]
     layers = walk_layers(model)
     named = model_variables(model, layers)
     units = {names.join("model", *placed.path): unit for placed, unit in _units(layers)}
-    wanted = [_weight(item, units) for item in named if not _is_seed(item)]
+    counted = {names.join("model", *path) for path in told_by_counting(layers)}
+    wanted = [_weight(item, units, counted) for item in named if not _is_seed(item)]
     if not weights_only:
         for key, optimizer in optimizers(model, layers).items():
             wanted += [_slot(item, named) for item in optimizer_variables(optimizer, named, key)]
     return wanted
+
+
+def told_by_counting(layers: Sequence[PlacedLayer]) -> list[tuple[str, ...]]:
+    """Return the paths of layers that Keras's own path tells from others by a number only.
+
+    A layer without a graph holds two of one kind and shapes under names that Keras chose. Such names follow the order
+    in which attributes were set or keys of a dict given, here and where a file was written. Items of one list that were
+    made in its order are told apart by it.
+    """
+    found = []
+    for parent in layers:
+        if isinstance(parent.layer, keras.Sequential | Functional) or type(parent.layer).__module__.startswith(
+            "keras."
+        ):
+            continue
+        alike: dict[Any, list[PlacedLayer]] = {}
+        held = {id(child) for child in parent.layer._layers}
+        for child in layers:
+            kind = type(child.layer)
+            if id(child.layer) in held and child.layer.weights and is_automatic(child.layer.name, kind.__name__):
+                shapes = tuple(tuple(variable.shape) for variable in child.layer.weights)
+                alike.setdefault((kind, shapes), []).append(child)
+        found += [child.path for several in alike.values() if not _in_one_list(several) for child in several]
+    return found
+
+
+def _in_one_list(layers: Sequence[PlacedLayer]) -> bool:
+    """Tell whether layers (also: one alone) are items of one list, whose names count as their places do."""
+    if len(layers) == 1:
+        return True
+    lists = {layer.path[:-1] for layer in layers}
+    if len(lists) > 1 or not all(layer.path[-1].isdigit() for layer in layers):
+        return False
+    numbers = [number_of(layer.layer.name) for layer in sorted(layers, key=lambda layer: int(layer.path[-1]))]
+    return numbers == sorted(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +159,20 @@ def _upstream(model: Any) -> dict[int, set[int]]:
     return found
 
 
-def _weight(item: NamedVariable, units: dict[str, _Unit]) -> Wanted:
+def _weight(item: NamedVariable, units: dict[str, _Unit], counted: Iterable[str]) -> Wanted:
     holder = max((path for path in units if item.name.startswith(f"{path}/")), key=len)
     unit = units[holder]
     layer = f"model/{unit.path}" if unit.path else "model"
     own = [held.value for held in own_variables(unit.layer)]
     index = next((index for index, variable in enumerate(own) if variable is item.variable), 0)
+    told = not any(item.name.startswith(f"{path}/") for path in counted)
+    aliases = [alias for alias in item.aliases if told or alias != item.variable.path]
     numbered = () if unit.automatic or not unit.path else (f"{unit.path}/{index}",)  # as Keras 3's files name it
     return Wanted(
         name=item.name,
         dtype=_spelling(item.variable),
         shape=shape_of(item.variable),
-        aliases=(*item.aliases, *numbered),
+        aliases=(*aliases, *numbered),
         trainable=bool(item.variable.trainable),
         layer=unit.path or "model",
         layer_class=unit.class_name,
