@@ -162,7 +162,9 @@ class SavesItself(layers.Layer):
         store["doubled"] = np.asarray(self.w.numpy() * 2)
 
     def load_own_variables(self, store: Any) -> None:
-        assert np.array_equal(store["doubled"], store["weight in metres"] * 2)
+        halved = store["doubled"]
+        halved /= 2  # Keras gives arrays of one's own
+        assert np.array_equal(halved, store["weight in metres"])
         self.w.assign(store["weight in metres"])
 
     def save_assets(self, folder: str) -> None:

@@ -353,6 +353,8 @@ def test_D_B061_B067_a_changed_optimizer_keeps_what_fits_when_asked(tmp_path: Pa
     anyrig.load(tmp_path / "c", into=build(keras.optimizers.AdamW(), frozen=True))  # the same slots, the same meaning
     with pytest.raises(UsageError, match="expected strict or partial"):
         anyrig.load(tmp_path / "c", into=changed, slots="some")
+    with pytest.raises(UsageError, match="cast: expected True, False or a mapping"):
+        anyrig.load(tmp_path / "c", into=changed, cast="float32")
 
 
 def test_an_optimizer_that_the_model_does_not_hold(tmp_path: Path) -> None:

@@ -108,6 +108,9 @@ def test_on_another_machine_the_heartbeat_decides(tmp_path: Path, content: str |
     with pytest.raises(AnyrigError, match=r"last sign of life 29\d s ago"):
         RunLock(tmp_path, stale_after=300).__enter__()
     assert os.listdir(tmp_path) == [LOCK]
+    os.utime(tmp_path / LOCK, (now + 500, now + 500))
+    with pytest.raises(AnyrigError, match=r"last sign of life dated (500|499) s in the future, by another clock"):
+        RunLock(tmp_path, stale_after=300).__enter__()
     os.utime(tmp_path / LOCK, (now - 310, now - 310))
     with RunLock(tmp_path, stale_after=300) as lock:
         lock.check()

@@ -36,6 +36,12 @@ class Choice:
             raise UsageError(
                 "ANY-STATE-014", f"slots: expected strict or partial, found {self.slots!r}", hint='use slots="partial"'
             )
+        if not isinstance(self.cast, bool | Mapping):
+            raise UsageError(
+                "ANY-STATE-014",
+                f"cast: expected True, False or a mapping of patterns to types, found {self.cast!r}",
+                hint='use cast=True, or e.g. cast={"model/*": "float32"}',
+            )
 
     @property
     def groups(self) -> frozenset[str]:

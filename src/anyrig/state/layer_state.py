@@ -96,7 +96,7 @@ def loads_variables(layer: keras.Layer) -> bool:
 def load_variables(layer: keras.Layer, arrays: Iterable[Array]) -> None:
     """Give `arrays`, in the order of the layer's variables, to its `load_own_variables`."""
     with _Explained(layer, "load_own_variables"):
-        layer.load_own_variables({str(index): array for index, array in enumerate(arrays)})
+        layer.load_own_variables({str(index): array.copy() for index, array in enumerate(arrays)})
 
 
 def load_state(layer: keras.Layer, arrays: Mapping[str, Array], files: Mapping[str, bytes]) -> None:
@@ -108,7 +108,7 @@ def load_state(layer: keras.Layer, arrays: Mapping[str, Array], files: Mapping[s
         return
     if writes_arrays(layer):
         with _Explained(layer, "load_own_variables"):
-            layer.load_own_variables(dict(arrays))
+            layer.load_own_variables({key: array.copy() for key, array in arrays.items()})  # it may change them
     if writes_files(layer):
         with _Explained(layer, "load_assets"):
             _load_files(layer, files)

@@ -132,9 +132,10 @@ def _refuse_if_alive(path: Path, found: dict[str, Any], age: float, stale_after:
     else:
         alive = age < stale_after
     if alive:
+        seen = f"{age:.0f} s ago" if age > -BEAT_SECONDS else f"dated {-age:.0f} s in the future, by another clock"
         raise AnyrigError(
             "ANY-LOCK-001",
-            f"{path.parent} is in use: {_describe(found)}, last sign of life {age:.0f} s ago.",
+            f"{path.parent} is in use: {_describe(found)}, last sign of life {seen}.",
             hint=f"wait for it or stop it; if that machine is gone, the lock is taken over {stale_after:.0f} s after "
             f"its last sign of life (or delete {path})",
         )
