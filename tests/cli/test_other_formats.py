@@ -16,6 +16,7 @@ import keras, numpy as np
 generator = np.random.default_rng(0)
 x, y = generator.normal(size=(8, 4)).astype("float32"), generator.normal(size=(8, 2)).astype("float32")
 np.savez("rows.npz", x=x, y=y)
+np.savez("wide.npz", x=np.ones((8, 5), "float32"))
 with open("build.py", "w") as file:
     file.write("import keras\\ndef build():\\n    return keras.Sequential("
                "[keras.Input((4,)), keras.layers.Dense(2)])\\n")
@@ -57,6 +58,10 @@ EVALUATED = [
 ]
 REFUSED = {
     "predict served rows.npz": ("ANY-OPEN-003", "--trust program"),
+    "predict served wide.npz --trust program": (
+        "ANY-CLI-012",
+        "takes rows of 4 (float32); given are rows of 5 (float32)",
+    ),
     "predict a.weights.h5 rows.npz": ("ANY-OPEN-040", "--into FILE.py:FUNCTION"),
     "predict nothing.keras rows.npz": ("ANY-LOAD-001", "does not exist"),
     "predict rows.npz rows.npz": ("ANY-OPEN-040", "no description of a model"),

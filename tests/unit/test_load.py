@@ -354,7 +354,7 @@ def test_D_B061_B067_a_changed_optimizer_keeps_what_fits_when_asked(tmp_path: Pa
     with pytest.raises(UsageError, match="expected strict or partial"):
         anyrig.load(tmp_path / "c", into=changed, slots="some")
     with pytest.raises(UsageError, match="cast: expected True, False or a mapping"):
-        anyrig.load(tmp_path / "c", into=changed, cast="float32")
+        anyrig.load(tmp_path / "c", into=changed, cast="float32")  # type: ignore[arg-type]
 
 
 def test_an_optimizer_that_the_model_does_not_hold(tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ def is_run(source: str) -> bool:
 def open_file(source: str, trust: Trust, into: str | None, recipe: Recipe | None = None) -> Opened:
     """Return the model in a file of any format, or the one that `into` or else `recipe` builds, with its weights."""
     from anyrig.exchange.open import open_with_report
-    from anyrig.exchange.saved_model import Predictor
     from anyrig.train.recipe.model import model_builder
     from anyrig.train.recipe.specs import inputs_of
 
@@ -53,8 +52,7 @@ def open_file(source: str, trust: Trust, into: str | None, recipe: Recipe | None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the notes say it
         found = open_with_report(source, trust=trust, into=build)
-    inputs = None if isinstance(found.model, Predictor) else inputs_of(found.model, {})
-    return Opened(found.model, inputs, (*found.notes, *found.report.notes))
+    return Opened(found.model, inputs_of(found.model, {}), (*found.notes, *found.report.notes))
 
 
 def open_for_use(checkpoint: Checkpoint, recipe: Recipe | None) -> Opened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.exchange.trust import Trust, allows
-from anyrig.formats.contents import Contents, Signature
+from anyrig.formats.contents import Contents, Signature, TensorSignature
+from anyrig.store.dtypes import ITEM_BYTES, numpy_name
 
 # An estimator's `serving_default` takes serialised examples, its `predict` what its model takes.
 _PREFERRED = ("predict", "serving_default", "serve")
@@ -28,6 +30,14 @@ class Predictor:
     def __repr__(self) -> str:
         lines = [f"{each.name}({_listed(each.inputs)}) -> {_listed(each.outputs)}" for each in self.signatures]
         return "\n".join([f"Predictor of {self.path}", *(f"  {line}" for line in lines)])
+
+    @property
+    def inputs(self) -> tuple[TensorSignature, ...]:
+        """What `predict` takes, as a Keras model says it; nothing where the signature leaves a shape open."""
+        inputs = self._signature(None).inputs
+        if any(each.shape is None for each in inputs):
+            return ()
+        return tuple(replace(each, dtype=_keras_type(each.dtype)) for each in inputs)
 
     def predict(self, x: Any, *, signature: str | None = None, verbose: Any = 0) -> Any:
         """Return the outputs for the rows `x`: arrays by the names of the signature, or the array if there is one.
@@ -57,6 +67,10 @@ class Predictor:
                 hint="give one of these: predict(x, signature=NAME)",
             )
         return known[names[0]]
+
+
+def _keras_type(spelling: str) -> str:
+    return numpy_name(spelling) if spelling in ITEM_BYTES else "string"
 
 
 def _listed(parts: Any) -> str:
