@@ -97,24 +97,97 @@ def bidirectional() -> Iterator[Layer]:
     )
 
 
-INPUTS: dict[str, tuple[int, ...]] = {"recurrent": (5, 3), "bidirectional": (5, 3)}
-MODELS: dict[str, Callable[[], Iterator[Layer]]] = {made.__name__: made for made in (recurrent, bidirectional)}
+def convolution(kind: str, name: str, order: str, channels: int, **config: Any) -> Layer:
+    """Three filters on 3 x 3, so that with three channels nothing but the rules tells the axes apart."""
+    th = order == "th"
+    shape = (3, channels, 3, 3) if th else (3, 3, channels, 3)
+    found = described(
+        *(kind, name), nb_filter=3, nb_row=3, nb_col=3, init="glorot_uniform", activation="tanh", border_mode="valid",
+        subsample=[1, 1], dim_ordering=order, W_regularizer=None, b_regularizer=None, activity_regularizer=None,
+        W_constraint=None, b_constraint=None, bias=True, **config,
+    )  # fmt: skip
+    now = {"Convolution2D": layers.Conv2D, "Deconvolution2D": layers.Conv2DTranspose}[kind]
+    layer = now(3, 3, activation="tanh", data_format="channels_first" if th else "channels_last")
+    return found, [(f"{name}_W", shape), (f"{name}_b", (3,))], layer
+
+
+def pictures(order: str, channels: int = 3) -> Iterator[Layer]:
+    inputs = [channels, 6, 7] if order == "th" else [6, 7, channels]
+    yield convolution("Convolution2D", "convolution2d_1", order, channels, batch_input_shape=[None, *inputs])
+    outputs = [None, 3, 6, 7] if order == "th" else [None, 6, 7, 3]
+    yield convolution("Deconvolution2D", "deconvolution2d_1", order, 3, output_shape=outputs)
+    yield described("Flatten", "flatten_1"), [], layers.Flatten()
+    yield dense("dense_1", 126, 2)
+
+
+def signals() -> Iterator[Layer]:
+    """Kernels of Convolution1D as Keras 1.2 wrote them, then as 1.0 did."""
+    for number, (shape, more) in enumerate(
+        [((2, 1, 3, 4), {"batch_input_shape": [None, 7, 3]}), ((5, 4, 2, 1), {})], start=1
+    ):
+        name, filters = f"convolution1d_{number}", 3 + number
+        config = described(
+            *("Convolution1D", name), nb_filter=filters, filter_length=2, init="uniform", activation="relu",
+            border_mode="valid", subsample_length=1, bias=True, input_dim=None, input_length=None, **more,
+        )  # fmt: skip
+        yield config, [(f"{name}_W", shape), (f"{name}_b", (filters,))], layers.Conv1D(filters, 2, activation="relu")
+
+
+def moving() -> Iterator[Layer]:
+    config = described(
+        *("ConvLSTM2D", "convlstm2d_1"), nb_filter=2, nb_row=3, nb_col=3, init="he_normal", inner_init="orthogonal",
+        forget_bias_init="one", activation="tanh", inner_activation="hard_sigmoid", dim_ordering="tf",
+        border_mode="same", subsample=[1, 1], return_sequences=False, go_backwards=False, stateful=False,
+        batch_input_shape=[None, 3, 5, 5, 2],
+    )  # fmt: skip
+    layer = layers.ConvLSTM2D(2, 3, padding="same", recurrent_activation="hard_sigmoid")
+    yield config, gates("convlstm2d_1", "icfo", 2, 2, 3, 3), layer
+
+
+INPUTS: dict[str, tuple[int, ...]] = {
+    "recurrent": (5, 3),
+    "bidirectional": (5, 3),
+    "signals": (7, 3),
+    "moving": (3, 5, 5, 2),
+    "pictures": (6, 7, 3),
+    "pictures_th": (3, 6, 7),
+    "pictures_theano": (3, 6, 7),
+}
+MODELS: dict[str, Callable[[], Iterator[Layer]]] = {
+    "recurrent": recurrent,
+    "bidirectional": bidirectional,
+    "signals": signals,
+    "moving": moving,
+    "pictures": lambda: pictures("tf"),
+    "pictures_th": lambda: pictures("th"),
+    "pictures_theano": lambda: pictures("th"),
+}
 
 
 def write(name: str) -> None:
     keras.backend.clear_session()
     made = list(MODELS[name]())
     path = HERE / f"{name}.h5"
-    _write_file(path, made)
+    _write_file(path, made, b"theano" if name.endswith("_theano") else None)
     model = keras.Sequential([keras.Input(INPUTS[name]), *(layer for _, _, layer in made)])
     model.load_weights(path)
+    if name.endswith("_theano"):
+        _flip(model)
     inputs = np.random.default_rng(1).normal(size=(4, *INPUTS[name])).astype("float32")
     found: dict[str, Any] = {"inputs": inputs, "outputs": model.predict(inputs, verbose=0)}
     found |= {f"weight/{n:02d}": array for n, array in enumerate(model.get_weights())}
     np.savez_compressed(HERE / f"{name}.npz", **found)
 
 
-def _write_file(path: Path, made: Sequence[Layer]) -> None:
+def _flip(model: Any) -> None:
+    """Turn the windows, which Keras 2 did while it had several backends, and `tf-keras` no longer does."""
+    for layer in model.layers:
+        if isinstance(layer, layers.Conv2D):
+            kernel, bias = layer.get_weights()
+            layer.set_weights([kernel[::-1, ::-1], bias])
+
+
+def _write_file(path: Path, made: Sequence[Layer], backend: bytes | None) -> None:
     """Write what `model.save` of Keras 1.2 did: its version stands beside the weights, and not with them."""
     random = np.random.default_rng(0)
     with h5py.File(path, "w", libver="earliest") as file:
@@ -123,6 +196,8 @@ def _write_file(path: Path, made: Sequence[Layer]) -> None:
             {"class_name": "Sequential", "config": [config for config, _, _ in made]}
         ).encode()
         root = file.create_group("model_weights")
+        if backend is not None:
+            root.attrs["backend"] = backend
         root.attrs["layer_names"] = [config["config"]["name"].encode() for config, _, _ in made]
         for config, shapes, _ in made:
             group = root.create_group(config["config"]["name"])

@@ -22,6 +22,7 @@ from anyrig.exchange.keras_places import keys_unsaid, pairs_by_places
 from anyrig.exchange.keras_tree import does_not_fit, fill_from_tree
 from anyrig.exchange.object_attributes import pairs_by_attributes
 from anyrig.exchange.object_paths import pairs_by_objects
+from anyrig.exchange.old_kernels import OldKernels, notes_on_kernels
 from anyrig.exchange.optimizer_into import optimizer_into
 from anyrig.exchange.optimizer_state import derive, optimizer_pairs
 from anyrig.formats.contents import Contents, FileTensor
@@ -98,6 +99,7 @@ def fill_by_names(model: keras.Model, contents: Contents, rules: Rules | None = 
     kept = {want.name: "kept by a rule" for want in mapping.kept}
     dropped = {tensor.name: "dropped by a rule" for item in mapping.dropped for tensor in item.tensors}
     unsaid = keys_unsaid(model) if any(pair.rule == "place" for pair in mapping.pairs) else []
+    unsaid += notes_on_kernels(model, contents) if contents.format in _H5 else []
     for note in unsaid:
         warnings.warn(note, stacklevel=5)
     notes = (*report.notes, *([left] if left else []), *unsaid)
@@ -117,7 +119,8 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     if same and not what_is_open(mapping, training=False):
         return mapping
     if contents.format in _H5:
-        return propose(h5_side(contents, tensors), wanted, ordered=True)
+        found = propose(h5_side(contents, tensors), wanted, ordered=True)
+        return OldKernels(model, contents, _facts(model, wanted)).settled(found)
     return propose(tensors, wanted)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from anyrig.exchange.legacy.tables import classes_then
+from anyrig.exchange.old_kernels import OldKernels, may_be_keras_1
 from anyrig.formats.contents import Contents, FileTensor
 from anyrig.mapping.canonical import in_common_words
 from anyrig.mapping.fit import cudnn_steps, fitted
@@ -47,14 +48,15 @@ def pairs_of(
     stored = h5_side(contents, [tensor for tensor in contents.tensors if tensor.role == "weight"])
     old_names = {new: old for old, new in renamed.items()}
     groups, left = _by_layer(stored, [layer.name for layer in model.layers], old_names)
+    kernels = OldKernels(model, contents, wanted)
     pairs: list[Pair] = []
     wrong = [f"  stored  {item.name} {list(item.shape)}: the model has no such layer" for item in left]
     for layer in model.layers:
-        found, problems = _layer_pairs(layer, groups.get(layer.name, []), wanted, same_code)
+        found, problems = _layer_pairs(layer, groups.get(layer.name, []), wanted, kernels, same_code)
         pairs += found
         wrong += problems
     top = [v for v in model._trainable_variables + model._non_trainable_variables if id(v) in wanted]
-    found, problems = _in_order(model.name, groups.get(_TOP_LEVEL, []), [wanted[id(v)] for v in top])
+    found, problems = _in_order(model.name, groups.get(_TOP_LEVEL, []), [wanted[id(v)] for v in top], kernels)
     return pairs + found, wrong + problems
 
 
@@ -62,11 +64,6 @@ def h5_side(contents: Contents, tensors: Sequence[FileTensor]) -> list[Stored]:
     """Return tensors of the file as they can be mapped, the gates of Keras 1 joined."""
     stored = stored_side(tensors)
     return gates_joined(stored) if may_be_keras_1(contents) else stored
-
-
-def may_be_keras_1(contents: Contents) -> bool:
-    """Tell whether Keras 1 or one of before wrote the file, which in most cases does not say so."""
-    return contents.written_by.get("keras", "1")[:1] in "01"
 
 
 def with_types(pairs: Sequence[Pair]) -> list[Pair]:
@@ -156,13 +153,17 @@ def _by_layer(
     return groups, left
 
 
-def _layer_pairs(layer: Any, stored: list[Stored], wanted: Wanteds, same_code: bool) -> tuple[list[Pair], list[str]]:
+def _layer_pairs(
+    layer: Any, stored: list[Stored], wanted: Wanteds, kernels: OldKernels, same_code: bool
+) -> tuple[list[Pair], list[str]]:
     variables = [v for v in layer.trainable_weights + layer.non_trainable_weights if id(v) in wanted]
     wants = [wanted[id(variable)] for variable in variables]
     if len(stored) != len(wants):
         return [], list(_differences(layer.name, stored, wants))
     by_name = None if same_code else _inner_names(layer, stored, wanted)
-    return _in_order(layer.name, stored, wants) if by_name is None else _fitted(layer.name, by_name)
+    if by_name is not None:
+        return _fitted(layer.name, by_name, kernels)
+    return _in_order(layer.name, stored, wants, kernels)
 
 
 def _inner_names(layer: Any, stored: Sequence[Stored], wanted: Wanteds) -> list[tuple[Stored, Wanted]] | None:
@@ -184,12 +185,14 @@ def _inner_names(layer: Any, stored: Sequence[Stored], wanted: Wanteds) -> list[
     return found if len({id(want) for _, want in found}) == len(found) else None
 
 
-def _in_order(name: str, stored: Sequence[Stored], wants: Sequence[Wanted]) -> tuple[list[Pair], list[str]]:
+def _in_order(
+    name: str, stored: Sequence[Stored], wants: Sequence[Wanted], kernels: OldKernels
+) -> tuple[list[Pair], list[str]]:
     if len(stored) != len(wants):
         return [], list(_differences(name, stored, wants))
     by_leaf, wanted = {_leaf(item.name): item for item in stored}, {_leaf(want.leaf): want for want in wants}
     if by_leaf.keys() == wanted.keys() and len(by_leaf) == len(wants):
-        return _fitted(name, [(by_leaf[leaf], want) for leaf, want in wanted.items()])
+        return _fitted(name, [(by_leaf[leaf], want) for leaf, want in wanted.items()], kernels)
     contradicting = [
         (item, want)
         for item, want in zip(stored, wants, strict=True)
@@ -199,10 +202,10 @@ def _in_order(name: str, stored: Sequence[Stored], wants: Sequence[Wanted]) -> t
     ]
     if contradicting:
         return [], [f"  stored  {item.name}, in the place of {want.name}" for item, want in contradicting]
-    return _fitted(name, list(zip(stored, wants, strict=True)))
+    return _fitted(name, list(zip(stored, wants, strict=True)), kernels)
 
 
-def _fitted(name: str, pairs: Sequence[tuple[Stored, Wanted]]) -> tuple[list[Pair], list[str]]:
+def _fitted(name: str, pairs: Sequence[tuple[Stored, Wanted]], kernels: OldKernels) -> tuple[list[Pair], list[str]]:
     leaves = {(want.leaf,): (item, want) for item, want in pairs}
     cudnn = cudnn_steps({k: item for k, (item, _) in leaves.items()}, {k: want for k, (_, want) in leaves.items()})
     found, wrong = [], []
@@ -210,7 +213,9 @@ def _fitted(name: str, pairs: Sequence[tuple[Stored, Wanted]]) -> tuple[list[Pai
         if cudnn is not None:
             found.append(Pair(item, want, _RULE, _WHY, 1.0, cudnn[want.leaf,]))
             continue
-        ways = ((),) if item.shape == want.shape else fitted(item, want).ways
+        ways = kernels.ways(item, want)
+        if ways is None:
+            ways = ((),) if item.shape == want.shape else fitted(item, want).ways
         if len(ways) == 1:
             found.append(Pair(item, want, _RULE, _WHY, 1.0, ways[0]))
         else:

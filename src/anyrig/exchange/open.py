@@ -20,6 +20,7 @@ from anyrig.checkpoints import load
 from anyrig.errors import AnyrigError, UsageError
 from anyrig.exchange.build import Built, built_model
 from anyrig.exchange.fill import fill_by_names, fill_described
+from anyrig.exchange.old_kernels import notes_on_kernels
 from anyrig.exchange.targets import COMPILED, EXTRA
 from anyrig.exchange.trust import Trust, allows
 from anyrig.formats.checkpoint import contents_of
@@ -110,7 +111,8 @@ def open_with_report(
     if not built.model.built:
         raise _not_built(built.model, contents)
     report = fill_described(built.model, contents, dict(built.renamed))
-    notes = (*built.notes, *_lost_optimizer(report), *_without_words(built.model))
+    unsaid = notes_on_kernels(built.model, contents) if contents.format.startswith("keras-h5") else []
+    notes = (*built.notes, *_lost_optimizer(report), *_without_words(built.model), *unsaid)
     for note in notes[len(built.notes) :]:
         warnings.warn(note, stacklevel=3)
     return OpenedModel(built.model, report, contents, notes)

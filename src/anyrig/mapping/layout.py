@@ -48,6 +48,11 @@ def conv_to_channels_first(array: Array, _: None = None) -> Array:
     return array.transpose((array.ndim - 1, array.ndim - 2, *range(array.ndim - 2)))
 
 
+def window_flipped(array: Array, _: None = None) -> Array:
+    """Return a convolution's kernel (*window, ...) with its window turned by half: Theano's convolutions do that."""
+    return array[(slice(None, None, -1),) * (array.ndim - 2)]
+
+
 def reshaped(array: Array, shape: Sequence[int]) -> Array:
     """Return the same elements in C order under another shape of as many elements (scalar and [1], flat biases)."""
     return array.reshape(tuple(shape))
@@ -144,6 +149,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "transpose": transposed,
     "conv_from_channels_first": conv_from_channels_first,
     "conv_to_channels_first": conv_to_channels_first,
+    "flip_window": window_flipped,
     "reshape": reshaped,
     "block": block,
     "blocks": blocks_reordered,
