@@ -42,8 +42,9 @@ program that the row names; the published ones come from packages that people ca
 
 - **inspect, verify**: every tensor is listed, and read to its last byte; in brackets, which checksums are compared.
 - **open_model**: *model*: `anyrig.open_model(path)` returns the Keras model. *filled*: the file has weights alone, and
-  `open_model(path, into=build)` fills the model that the user builds. *predicts*: a SavedModel without a description of
-  its layers, which is run with `trust="program"`. A code (see [errors.md](errors.md)) or a few words: why not.
+  `open_model(path, into=build)` fills the model that the user builds (musicnn's with `rules=`: its names count layers,
+  many of one shape). *predicts*: a SavedModel without a description of its layers, which is run with
+  `trust="program"`. A code (see [errors.md](errors.md)) or a few words: why not.
 - **outputs**: the largest difference from the outputs of the program that wrote the file, relative to the largest.
 - **optimizer**: how many models got all of their optimizer's state from the file, and, of these, how far the weights
   are from the writer's after one more training step of both. Keras 2 and 3 round some optimizers differently (RMSprop,
@@ -101,7 +102,7 @@ def _published() -> Iterator[Case]:
     }
     for package, (kind, pattern) in kinds.items():
         for path in sorted(unpacked(package).rglob(pattern)):
-            yield Case(f"published, {package}; {kind}", path, "published" if package != "musicnn" else None, package)
+            yield Case(f"published, {package}; {kind}", path, "published", package)
 
 
 def readings(found: Iterable[Case]) -> dict[str, dict[str, Any]]:

@@ -11,8 +11,9 @@ import numpy as np
 
 from anyrig.errors import AnyrigError
 from anyrig.exchange.open import open_model
+from tests.corpus import musicnn
 from tests.corpus.opening import Outcome, distance
-from tests.unit.test_published_models import EXPECTED, nuggets
+from tests.unit.test_published_models import EXPECTED, TAGGED, nuggets
 
 
 def outcome_of(package: str, path: Path) -> Outcome:
@@ -23,6 +24,8 @@ def outcome_of(package: str, path: Path) -> Outcome:
             warnings.simplefilter("ignore")
             if package == "guesslang":
                 return _predicts(open_model(path, trust="program"))
+            if package == "musicnn":
+                return _tags(path)
             model = open_model(path, into=nuggets if package == "mhcnuggets" else None)
     except AnyrigError as error:
         return Outcome(error.code)
@@ -37,6 +40,13 @@ def _predicts(model: Any) -> Outcome:
     scores = model.predict(np.array(["import os\nprint(os.getcwd())\n"]), signature="serving_default")["scores"]
     assert np.isclose(scores.sum(), 1, atol=1e-3)
     return Outcome("predicts")
+
+
+def _tags(path: Path) -> Outcome:
+    name = path.parent.name
+    model = open_model(path, into=musicnn.built(name), rules=musicnn.RULES)
+    found = keras.ops.convert_to_numpy(model(TAGGED["inputs"] / 10, training=False))
+    return Outcome("filled", distance(found, TAGGED[name]))
 
 
 def _rows(package: str) -> Any:

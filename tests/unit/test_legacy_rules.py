@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -600,6 +601,33 @@ def test_B050_B051_objects_of_the_caller_take_their_places() -> None:
         built(config, version="2.2.0")
     with pytest.raises(AnyrigError, match=r"(?s)the_lambda.*OPEN-021"):
         built(config, version="2.2.0", custom_objects={"Scaled": Scaled, "thrice": thrice}, trust="program")
+
+
+THEIRS = """
+import keras
+
+class Doubling(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs * 2.0
+"""
+
+
+def test_modules_that_a_file_names_are_imported_only_when_code_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_layers.py").write_text(THEIRS)
+    monkeypatch.delitem(sys.modules, "their_layers", raising=False)
+    doubling = layer("Doubling", batch_input_shape=[None, 2]) | {"registered_name": "theirs>Doubling"}
+    with pytest.raises(AnyrigError, match=r"(?s)their_layers\.Doubling, which cannot.*custom_objects=.*OPEN-023"):
+        built(chain(doubling | {"module": "their_layers"}), version="2.15.0", trust="code")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AnyrigError, match="OPEN-002"):
+        built(chain(doubling | {"module": "their_layers"}), version="2.15.0")
+    assert "their_layers" not in sys.modules
+    with pytest.raises(AnyrigError, match=r"(?s)their_layers\.Tripling, which cannot.*OPEN-023"):
+        built(chain(doubling | {"module": "their_layers", "class_name": "Tripling"}), version="2.15.0", trust="code")
+    made = built(chain(doubling | {"module": "their_layers"}), version="2.15.0", trust="code").model
+    np.testing.assert_array_equal(made(rows(2)), rows(2) * 2.0)
 
 
 @pytest.mark.parametrize("file", ["new.keras", "new.h5"])

@@ -11,10 +11,14 @@ import pytest
 from keras import layers
 
 import anyrig
+from anyrig.errors import AnyrigError
 from anyrig.exchange.legacy.own import hard_sigmoid_of_keras_2
+from tests.corpus import musicnn
 from tests.corpus.artefacts import unpacked
 
 EXPECTED = np.load(Path(__file__).parents[1] / "corpus" / "published.npz")
+
+TAGGED = np.load(Path(__file__).parents[1] / "corpus" / "musicnn.npz")
 
 
 def names(package: str) -> list[str]:
@@ -65,3 +69,15 @@ def test_every_file_of_mhcnuggets_fills_it() -> None:
     assert len(paths) > 200
     for path in paths[::20]:
         anyrig.open_model(path, into=model)
+
+
+@pytest.mark.parametrize("name", ["MSD_musicnn", "MSD_vgg", "MTT_musicnn", "MTT_vgg"])
+def test_musicnn_of_tensorflow_1_fills_a_model_and_computes_what_its_own_graph_does(name: str) -> None:
+    path, model = unpacked("musicnn") / "musicnn" / name, musicnn.built(name)
+    before = model.get_weights()
+    with pytest.raises(AnyrigError, match=r"(?s)order alone would decide.*OPEN-043"):
+        anyrig.open_model(path, into=model)
+    assert all(np.array_equal(one, two) for one, two in zip(model.get_weights(), before, strict=True))
+    anyrig.open_model(path, into=model, rules=musicnn.RULES)
+    found = keras.ops.convert_to_numpy(model(TAGGED["inputs"] / 10, training=False))
+    np.testing.assert_allclose(found, TAGGED[name], rtol=1e-5, atol=1e-5)
