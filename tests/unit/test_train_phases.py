@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -230,8 +231,11 @@ def test_a_signal_at_the_end_of_a_phase_stops_the_next(whole: anyrig.Run, tmp_pa
 
 
 def test_all_phases_together_have_the_time_of_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count()
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))  # a second each time it is asked
+    asked = itertools.count()
+    # A second each time it is asked.
+    clock = SimpleNamespace(monotonic=lambda: float(next(asked)), perf_counter=time.perf_counter)
+    for module in ("saving", "run"):
+        monkeypatch.setattr(f"anyrig.train.{module}.time", clock)
     with pytest.raises(Stopped, match=r"limits.max_time \(14\)"):
         make(tmp_path / "run", limits=anyrig.Limits(max_time=14)).train(verbose=0)
     stored, _ = newest_sound(tmp_path / "run" / "checkpoints")
@@ -250,6 +254,28 @@ def test_a_limit_of_steps_saves_and_ends_and_goes_on_when_raised(
     run = make(tmp_path / "run")
     run.train(verbose=0)
     assert digest(run) == digest(whole)
+
+
+def test_a_limit_of_steps_is_kept_also_between_the_steps_of_one_execution(tmp_path: Path) -> None:
+    """Three batches an execution, five an epoch: the limit lies inside an execution, and the bytes stay the same."""
+
+    def built() -> keras.Model:
+        model = build()
+        model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=3)
+        return model
+
+    def run(name: str, **more: Any) -> anyrig.Run:
+        batch = anyrig.Batch(global_size=8, virtual_replicas=2)
+        return anyrig.Run(tmp_path / name, built, train=(X, Y), batch=batch, epochs=3, **more)
+
+    reference = run("whole")
+    reference.train(verbose=0)
+    for limit in (1, 7, 8):
+        run("run", limits=anyrig.Limits(max_steps=limit)).train(verbose=0)
+        assert committed_steps(tmp_path / "run" / "checkpoints")[-1] == limit
+    last = run("run")
+    last.train(verbose=0)
+    assert digest(last) == digest(reference)
 
 
 def test_a_limit_of_time_stops_as_a_signal_does(tmp_path: Path) -> None:

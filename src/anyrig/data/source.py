@@ -64,7 +64,8 @@ class SizeCheck:
         if expected is not None and (rows > expected or 0 < self._largest < expected):
             raise UsageError(
                 "ANY-DATA-005",
-                f"the global batch is {expected} rows, but the data gives batches of {max(rows, self._largest)} rows",
+                f"the global batch is {expected} rows, but the data gives batches of "
+                + (f"{rows} rows" if rows > expected else f"{self._largest} rows and {rows} rows"),
                 hint="leave the batch size out to use the data's own batches, or unbatch() the dataset",
             )
         self._largest = max(self._largest, rows)

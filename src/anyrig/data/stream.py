@@ -56,10 +56,13 @@ class Stream:
             self._ahead = self._read()
         return self._ahead is None
 
-    def epoch(self, epoch: int, done: int = 0, group: int = 1) -> Iterator[tuple[list[Batch], bool]]:
+    def epoch(
+        self, epoch: int, done: int = 0, group: int = 1, stop_at: int | None = None
+    ) -> Iterator[tuple[list[Batch], bool]]:
         """Yield up to `group` batches at a time, and whether they are the last of this epoch.
 
-        `done` batches of it were taken before. Warns, as Keras does, if the data ends before `steps_per_epoch`.
+        `done` batches of it were taken before; a group ends with the `stop_at`-th batch from here. Warns, as Keras
+        does, if the data ends before `steps_per_epoch`.
         """
         self.source.begin_epoch(epoch)
         limits = [most - done for most in (self.steps_per_epoch, self.at_most) if most is not None]
@@ -68,7 +71,8 @@ class Stream:
         following = self._first(limit, at_start=done == 0)
         while following is not None:
             batches: list[Batch] = []
-            while len(batches) < group and isinstance(following, tuple):
+            size = group if stop_at is None or stop_at <= count else min(group, stop_at - count)
+            while len(batches) < size and isinstance(following, tuple):
                 batches.append(following)
                 following = self._read() if limit is None or count + len(batches) < limit else None
             if not batches:

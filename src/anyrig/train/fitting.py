@@ -103,6 +103,7 @@ def run_fit(
         last_logs=progress.get("metrics", {}),
         callbacks=callbacks,
         validation_freq=request.validation_freq,
+        most_steps=request.limits.max_steps,
         nonfinite=NonFinitePolicy(choice=request.on_nonfinite, tell=tell),
         memory=OutOfMemoryPolicy(
             choice=request.on_oom,

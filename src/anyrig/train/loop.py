@@ -76,6 +76,7 @@ class Loop:
     validation_freq: Any = 1
     earlier: Position = field(default_factory=Position)  # what the model was trained before, in calls of their own
     on_begin: Callable[[], None] = lambda: None
+    most_steps: int | None = None  # of the run in all; an execution of several ends there as well
     nonfinite: NonFinitePolicy = field(default_factory=NonFinitePolicy)
     go_back: Callable[[GoBack], None] = lambda asked: None  # to the newest committed state, with position and history
     last_logs: Logs = field(default_factory=dict)
@@ -147,7 +148,8 @@ class Loop:
         epoch = self.earlier.epoch + self.position.epoch
         self._refuse_freezing()
         waiting, logs = time.perf_counter(), Logs()
-        for batches, ends in self.stream.epoch(epoch, self.position.batch, group):
+        left = None if self.most_steps is None else self.most_steps - self.position.step
+        for batches, ends in self.stream.epoch(epoch, self.position.batch, group, left):
             fetched = time.perf_counter()
             self.callbacks.on_train_batch_begin(self.position.batch)
             begun = time.perf_counter()
