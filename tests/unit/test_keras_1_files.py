@@ -16,8 +16,10 @@ from keras import layers
 import anyrig
 from anyrig.errors import AnyrigError
 from anyrig.exchange.build import built_model
+from anyrig.exchange.fill import mapping_into
 from anyrig.exchange.legacy.own import hard_sigmoid_of_keras_2
 from anyrig.formats.sniff import read_any
+from anyrig.mapping.rules import Rules
 from tests.corpus import keras2
 
 FILES = Path(__file__).parents[1] / "corpus" / "keras1"
@@ -40,11 +42,11 @@ def assert_computes(model: keras.Model, name: str) -> None:
     np.testing.assert_allclose(outputs, wanted["outputs"], rtol=1e-5, atol=1e-6)
 
 
-def opened(name: str, into: Any = None) -> keras.Model:
+def opened(name: str, **options: Any) -> keras.Model:
     if name not in UNSAID:
-        return anyrig.open_model(FILES / f"{name}.h5", into=into)
+        return anyrig.open_model(FILES / f"{name}.h5", **options)
     with pytest.warns(UserWarning, match='does not say whether Theano.*backend="theano"'):
-        return anyrig.open_model(FILES / f"{name}.h5", into=into)
+        return anyrig.open_model(FILES / f"{name}.h5", **options)
 
 
 @pytest.mark.parametrize("name", NAMES + UNSAID)
@@ -110,6 +112,25 @@ def test_a_deconvolution_in_a_layout_that_keras_1_did_not_have_is_refused(tmp_pa
     path = written(tmp_path / "old.h5", {"theirs": {"W": numbers(2, 2, 5, 3), "b": numbers(5)}})
     with pytest.raises(AnyrigError, match="OPEN-043"):
         anyrig.open_model(path, into=chain(layers.Conv2DTranspose(5, 2, name="theirs")))
+
+
+@pytest.mark.parametrize("name", NAMES + UNSAID)
+def test_rules_that_repeat_what_opening_found_fill_the_same(name: str, tmp_path: Path) -> None:
+    contents = read_any(FILES / f"{name}.h5")
+    model = built_model(contents).model
+    (tmp_path / "rules.yaml").write_text(Rules.of(mapping_into(model, contents)).text())
+    assert_computes(opened(name, into=model, rules=tmp_path / "rules.yaml"), name)
+
+
+def test_rules_without_a_layout_leave_it_to_the_file(tmp_path: Path) -> None:
+    kernel = numbers(3, 3, 3, 3)
+    path = written(tmp_path / "old.h5", {"theirs": {"W": kernel, "b": numbers(3)}})
+    rules = tmp_path / "rules.yaml"
+    for layout, wanted in (("", kernel.transpose(0, 1, 3, 2)), (", layout: [{transpose: [0, 1, 2, 3]}]", kernel)):
+        rules.write_text("version: 1\nrules: [{from: theirs/theirs_W, to: model/mine/kernel" + layout + "}]")
+        model = chain(layers.Conv2DTranspose(3, 3, name="mine"))
+        anyrig.open_model(path, into=model, rules=rules)
+        np.testing.assert_array_equal(model.get_weights()[0], wanted)
 
 
 def two_convolutions(*after: keras.Layer) -> keras.Model:

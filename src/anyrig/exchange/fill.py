@@ -110,7 +110,7 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     """Return which weights of a file fill which of a model: by the user's rules, by places of its format, by names."""
     wanted = wanted_by(model, weights_only=True)
     if rules is not None and not rules.same_code:
-        return rules.apply(_once(contents.tensors), wanted)
+        return _with_old_kernels(model, contents, rules.apply(_once(contents.tensors), wanted))
     tensors = _once([tensor for tensor in contents.tensors if tensor.role != "optimizer"])
     if rules is not None:
         return _by_order(model, contents, tensors, wanted)
@@ -119,9 +119,14 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     if same and not what_is_open(mapping, training=False):
         return mapping
     if contents.format in _H5:
-        found = propose(h5_side(contents, tensors), wanted, ordered=True)
-        return OldKernels(model, contents, _facts(model, wanted)).settled(found)
+        return _with_old_kernels(model, contents, propose(h5_side(contents, tensors), wanted, ordered=True))
     return propose(tensors, wanted)
+
+
+def _with_old_kernels(model: keras.Model, contents: Contents, mapping: Mapping) -> Mapping:
+    if contents.format not in _H5:
+        return mapping
+    return OldKernels(model, contents, _facts(model, wanted_by(model, weights_only=True))).settled(mapping)
 
 
 def _by_order(

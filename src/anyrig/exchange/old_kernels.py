@@ -90,7 +90,7 @@ class OldKernels:
         return (Step("transpose", CONV_FROM_CHANNELS_FIRST.get(len(item.shape), ())),)
 
     def settled(self, mapping: Names) -> Names:
-        """Return a mapping by names and shapes with the layouts that such files have."""
+        """Return a mapping by names and shapes with the layouts that such files have, unless a user's rule says one."""
         given: list[Pair | Misfit] = [*mapping.pairs, *mapping.misfits]
         found = [self._settled(each) for each in given]
         pairs = tuple(each for each in found if isinstance(each, Pair))
@@ -98,7 +98,7 @@ class OldKernels:
 
     def _settled(self, each: Pair | Misfit) -> Pair | Misfit:
         item, want = each.stored, each.wanted
-        ways = self.ways(item, want)
+        ways = None if isinstance(each, Pair) and each.rule == "layout by rule" else self.ways(item, want)
         if ways is None:
             return each
         why = f"{each.why}; the layout of then" if isinstance(each, Pair) else "the same layer, in the layout of then"

@@ -163,7 +163,7 @@ class Rules:
     def _pair(self, rule: Rule, number: int, item: Stored, want: Wanted) -> Pair:
         why = f"rule {number} of {self.origin}"
         if rule.layout is not None:
-            return Pair(item, want, "rule", why, 1.0, rule.layout)
+            return Pair(item, want, "layout by rule", why, 1.0, rule.layout)
         if item.shape == want.shape:
             return Pair(item, want, "rule", why, 1.0)
         found = fitted(item, want)
@@ -221,7 +221,8 @@ def _matches(text: str, item: Stored | Wanted) -> bool:
 
 
 def _is_joined(stored: Stored) -> bool:
-    return len(stored.tensors) > 1 and stored.name == _JOINED.join(tensor.name for tensor in stored.tensors)
+    """Tell whether a rule has to join the tensors, which are no partitions of one that rules call by one name."""
+    return len(stored.tensors) > 1 and stored.name not in {item.name for item in stored_side(stored.tensors)}
 
 
 def _source_of(stored: Stored) -> str | tuple[str, ...]:
