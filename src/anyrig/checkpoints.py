@@ -114,6 +114,7 @@ def save(
     Raises AnyrigError if nothing could be saved (ANY-STORE-..., ANY-STATE-...), if something else is at `path`
     or `path` is among the checkpoints of a run (ANY-STORE-019), or if another process saves there (ANY-LOCK-001).
     """
+    _check_given("save", path, model, optimizer)
     if is_url(path):
         raise UsageError(
             "ANY-REMOTE-009",
@@ -127,7 +128,7 @@ def save(
             "ANY-STORE-021", f"{error}; nothing was saved.", hint='e.g. anyrig.save(path, model, max_shard_size="2 GB")'
         ) from error
     target = Path(os.path.realpath(os.path.expanduser(path)))
-    told = decoded(encodable(progress or {}, "progress"))
+    told = decoded(encodable(dict(progress or {}), "progress"))
     layers = walk_layers(model)
     with _holding(model, optimizer):
         held = held_optimizers(model, layers)
@@ -146,6 +147,20 @@ def save(
         if wait:
             saving.wait()
     return saving
+
+
+def _check_given(what: str, path: object, model: object, optimizer: object) -> None:
+    """Raise ANY-STATE-019 for arguments of other types than are asked for, such as two in each other's place."""
+    right = {"save": "anyrig.save(path, model)", "load": "anyrig.load(path, into=model)"}[what]
+    if not isinstance(path, str | os.PathLike):
+        wrong = f"the path is {path!r}" if path is None else f"the path is of the type {type(path).__name__}"
+    elif not isinstance(model, keras.Model):
+        wrong = f"the model is of the type {type(model).__name__}"
+    elif not isinstance(optimizer, bool | keras.optimizers.Optimizer):
+        wrong = f"the optimizer is {optimizer!r}, neither True nor False nor an optimizer"
+    else:
+        return
+    raise UsageError("ANY-STATE-019", f"anyrig.{what}: {wrong}; nothing was done", hint=f"call {right}")
 
 
 _NO_OPTIMIZER = (
@@ -282,6 +297,7 @@ def load(
     step and no progress. Whatever else is there has to be a checkpoint.
     """
     check_level(verify)
+    _check_given("load", path, into, optimizer)
     here = on_this_machine(path)
     if missing_ok and _nothing_at(here):
         return LoadReport(restored={}, source=str(here), notes=("nothing is there yet: the model is as it was",))
@@ -290,8 +306,8 @@ def load(
         "optimizer": optimizer is not False,
         "slots": slots,
         "metrics": metrics,
-        "include": tuple(include),
-        "exclude": tuple(exclude),
+        "include": (include,) if isinstance(include, str) else tuple(include),
+        "exclude": (exclude,) if isinstance(exclude, str) else tuple(exclude),
         "strict": strict,
         "cast": cast,
         "rename": rename,

@@ -357,6 +357,24 @@ def test_D_B061_B067_a_changed_optimizer_keeps_what_fits_when_asked(tmp_path: Pa
         anyrig.load(tmp_path / "c", into=changed, cast="float32")  # type: ignore[arg-type]
 
 
+def test_arguments_in_each_others_place_are_told(tmp_path: Path) -> None:
+    model: Any = build("sgd")
+    path: Any = tmp_path / "c"
+    for call, words in (
+        (lambda: anyrig.save(model, path), "the path is of the type Sequential"),
+        (lambda: anyrig.save(None, model), "the path is None"),  # type: ignore[arg-type]
+        (lambda: anyrig.save(path, path), "the model is of the type PosixPath"),
+        (lambda: anyrig.load(path, into="c"), "the model is of the type str"),
+        (lambda: anyrig.load(path, into=model, optimizer="adam"), "the optimizer is 'adam'"),
+    ):
+        with pytest.raises(UsageError, match=words) as refused:
+            call()
+        assert refused.value.code == "ANY-STATE-019"
+    anyrig.save(path, model)
+    report = anyrig.load(path, into=model, weights_only=True, include="model/*/kernel", strict=False)
+    assert all(name.endswith("kernel") for name in report.restored)
+
+
 def test_an_optimizer_that_the_model_does_not_hold(tmp_path: Path) -> None:
     def made() -> tuple[keras.Model, keras.optimizers.Optimizer]:
         return keras.Sequential([keras.Input((16,)), layers.Dense(4)]), keras.optimizers.Adam(0.1)
