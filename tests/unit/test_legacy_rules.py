@@ -603,6 +603,26 @@ def test_B050_B051_objects_of_the_caller_take_their_places() -> None:
         built(config, version="2.2.0", custom_objects={"Scaled": Scaled, "thrice": thrice}, trust="program")
 
 
+@pytest.mark.parametrize(("size", "fits"), [([None, 9, 9, 2], True), ([None, 10, 10, 2], False), ([3, 9, 9], False)])
+def test_a_deconvolution_that_was_told_a_size_makes_that_size(size: list[int | None], fits: bool) -> None:
+    told = layer(
+        "Deconvolution2D",
+        nb_filter=2,
+        nb_row=3,
+        nb_col=3,
+        subsample=[2, 2],
+        border_mode="valid",
+        dim_ordering="tf",
+        output_shape=size,
+        batch_input_shape=[None, 4, 4, 1],
+    )
+    if fits:
+        assert built(chain(told)).model.output_shape == (None, 9, 9, 2)
+        return
+    with pytest.raises(AnyrigError, match=r"(?s)the_deconvolution2d.*output_shape=.*\[None, 9, 9, 2\].*OPEN-021"):
+        built(chain(told))
+
+
 THEIRS = """
 import keras
 

@@ -68,7 +68,7 @@ def built_model(
         else:
             translation = Translation(version)
             builder = Builder(translation, trust, custom, contents.path)
-            model = builder.model(architecture)
+            model = builder.whole(architecture)
             notes, renamed = translation.notes, builder.renamed
         notes = [*notes, *_compiled(model, contents, version, trust, custom)]
     return Built(model, tuple(notes), renamed)

@@ -22,6 +22,7 @@ from anyrig.exchange.legacy.nodes import Call, Reference, call_of, filled, refer
 from anyrig.exchange.legacy.operations import FUNCTIONS
 from anyrig.exchange.legacy.own import OWN
 from anyrig.exchange.legacy.raw_operations import NODES, node_of, with_constants
+from anyrig.exchange.legacy.sizes import compare_sizes, told_size
 from anyrig.exchange.legacy.translate import Translation, no_equal, policy
 from anyrig.exchange.room import our_error
 from anyrig.exchange.trust import Trust, check
@@ -44,6 +45,13 @@ class Builder:
     custom: Mapping[str, Any]
     path: str | PathLike[str]
     renamed: dict[str, str] = field(default_factory=dict)
+    told: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+    def whole(self, stored: Config) -> keras.Model:
+        """Return the model of a file's configuration, with layers that make the sizes which the file says."""
+        model = self.model(stored)
+        compare_sizes(self.told)
+        return model
 
     def model(self, stored: Config, where: str = "") -> keras.Model:
         """Return the model of a configuration, without its stored weights."""
@@ -97,7 +105,10 @@ class Builder:
         }
         translated = self._with_name(translated)
         kind = known_classes()[f"keras.layers.{now}"]
-        return self._made(kind, {**made, **translated}, where)
+        layer = self._made(kind, {**made, **translated}, where)
+        if (size := told_size(name, config)) is not None:
+            self.told.append((layer, where, size))
+        return layer
 
     def _function(self, key: str, value: Any) -> Any:
         """Return the function that a name means where it is ours or the caller's."""
