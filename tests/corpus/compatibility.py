@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from anyrig.diagnose.verify import verify  # noqa: E402
-from tests.corpus import keras2, keras3  # noqa: E402
+from tests.corpus import keras1, keras2, keras3  # noqa: E402
 from tests.corpus import tensorflow_checkpoints as checkpoints  # noqa: E402
 from tests.corpus.artefacts import unpacked  # noqa: E402
 
@@ -37,8 +37,10 @@ HEAD = """\
 # What is opened, and what is kept
 
 Each row is a kind of file, each number how many of the test corpus's files of that kind. They were written by the
-program that the row names; the published ones come from packages that people can install. Nothing but *open_model*,
-*outputs*, *optimizer* and *convert* needs TensorFlow.
+program that the row names; the published ones come from packages that people can install. Keras 1 runs nowhere any
+more: its files are put together, and their outputs are those of tf-keras 2.21, which reads them too (of one of Theano's
+after its windows were turned, as Keras 2 did and tf-keras does not). Nothing but *open_model*, *outputs*, *optimizer*
+and *convert* needs TensorFlow.
 
 - **inspect, verify**: every tensor is listed, and read to its last byte; in brackets, which checksums are compared.
 - **open_model**: *model*: `anyrig.open_model(path)` returns the Keras model. *filled*: the file has weights alone, and
@@ -82,6 +84,8 @@ def cases(folder: Path) -> Iterator[Case]:
                 if file == "checkpoint" or (place / file).exists():
                     opened = None if name == "subclassed" else corpus.__name__  # its class is not in the corpus
                     yield Case(f"{title}: {FILES[file]}", place / file, opened, name)
+    for name in keras1.NAMES:
+        yield Case("Keras 1.2's layout: whole model, .h5", keras1.FOLDER / f"{name}.h5", keras1.__name__, name)
     for name in checkpoints.NAMES:
         kind = "tf.train.Checkpoint" if "objects" in name else "Saver of TensorFlow 1"
         yield Case(f"TensorFlow 2.21: {kind}", checkpoints.unpack(name, folder / "tensorflow"))
@@ -143,8 +147,8 @@ def _opened(case: Case) -> Any:
         return outcome_of(case.name, case.path)
     from tests.corpus.opening import outcome
 
-    corpus = keras3 if case.corpus == keras3.__name__ else keras2
-    return outcome(corpus, case.name, case.path.parent, case.path.name)
+    corpora = {corpus.__name__: corpus for corpus in (keras1, keras2, keras3)}
+    return outcome(corpora[case.corpus or ""], case.name, case.path.parent, case.path.name)
 
 
 def _converts(case: Case) -> bool:
