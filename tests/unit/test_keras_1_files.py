@@ -63,6 +63,19 @@ def test_B197_gates_of_keras_1_fill_layers_under_todays_names() -> None:
     assert_computes(anyrig.open_model(FILES / "recurrent.h5", into=own), "recurrent")
 
 
+def test_B197_weights_alone_of_keras_1_with_names_that_tensorflow_counted(tmp_path: Path) -> None:
+    with h5py.File(FILES / "recurrent.h5") as whole, h5py.File(tmp_path / "weights.h5", "w") as alone:
+        groups = whole["model_weights"]
+        alone.attrs["layer_names"] = groups.attrs["layer_names"]
+        for name, group in groups.items():
+            made = alone.create_group(name)
+            listed = [each.decode() for each in group.attrs["weight_names"]]
+            made.attrs["weight_names"] = [each.replace(":0", "_1:0").encode() for each in listed]
+            for each in listed:
+                made[each.replace(":0", "_1:0")] = group[each][()]
+    assert_computes(anyrig.open_model(tmp_path / "weights.h5", into=own), "recurrent")
+
+
 def test_B197_gates_of_keras_1_do_not_fill_a_gru_that_computes_otherwise() -> None:
     with pytest.raises(AnyrigError, match=r"(?s)OPEN-043"):
         anyrig.open_model(FILES / "recurrent.h5", into=own(reset_after=True))

@@ -80,12 +80,18 @@ CAUSES: Mapping[str, Cause] = {
         "the file is of a larger model (with a head, an auxiliary output, a second tower), of which yours is a part",
     ),
     "names": Cause("Names differ, and are clear", "each pair has only one possible counterpart", stops=False),
-    "layout": Cause("Kernels are laid out otherwise", "another library wrote them; turned while loading", stops=False),
+    "layout": Cause(
+        "Kernels are laid out otherwise",
+        "another library or an older Keras wrote them; turned while loading",
+        stops=False,
+    ),
     "cudnn": Cause(
         "A recurrent layer is CuDNN's", "it was trained as CuDNNGRU or CuDNNLSTM; relaid while loading", stops=False
     ),
     "partitions": Cause(
-        "Variables are cut into parts", "they were sharded in training; joined in loading", stops=False
+        "Variables are cut into parts",
+        "sharded in training, or gates that Keras 1 kept apart; joined in loading",
+        stops=False,
     ),
     "other-type": Cause("Numbers are of another type", "another precision; cast while loading", stops=False),
     "averages": Cause(
