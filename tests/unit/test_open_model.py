@@ -474,3 +474,31 @@ def test_a_checkpoint_of_ours_brings_its_optimizer_into_a_model_with_the_like_of
         assert [v.numpy().tobytes() for v in found.model.weights] == [v.numpy().tobytes() for v in model.weights]
         assert any("optimizer was left" in note for note in found.report.notes) is left
         assert (int(found.model.optimizer.iterations) if optimizer else 0) == (0 if left else 1)
+
+
+def test_diff_finds_the_tensors_of_a_model_again_in_every_format(tmp_path: Path) -> None:
+    """By what names say, whatever the format calls them, and where they say nothing by their bytes."""
+    x, y = np.random.default_rng(1).normal(size=(8, 4)), np.ones((8, 2), "float32")
+    i = keras.Input((4,))
+    model = keras.Model(i, layers.Dense(2)(layers.BatchNormalization()(layers.Dense(3)(i))))
+    model.compile("adam", "mse")
+    places = [tmp_path / f"model{suffix}" for suffix in (".keras", ".h5", ".weights.h5", ".ckpt", ".safetensors", "")]
+
+    def save(folder: Path) -> list[Path]:
+        model.fit(x, y, verbose=0)
+        for place in places:
+            anyrig.save_model(model, folder / place.name, lossy=True)
+        anyrig.save(folder / "checkpoint", model)
+        return [*(folder / place.name for place in places), folder / "checkpoint"]
+
+    (tmp_path / "later").mkdir()
+    first, later = save(tmp_path), save(tmp_path / "later")
+    for a in first:
+        for b in first:
+            found = anyrig.diff(a, b)
+            weights = [side for side in (*found.only_a, *found.only_b) if not side.name.startswith(("opt", "metrics"))]
+            assert (found.changed, weights, found.equal_tensors >= 8) == ((), [], True)
+    for one, other in ((0, 6), (6, 0), (1, 6), (2, 4), (4, 1)):
+        found = anyrig.diff(first[one], later[other])
+        assert len([change for change in found.changed if not change.a.name.startswith("opt")]) >= 7, (one, other)
+        assert not [side for side in (*found.only_a, *found.only_b) if not side.name.startswith(("opt", "metrics"))]

@@ -1,6 +1,7 @@
 """Say in what two checkpoints or files differ: tensors, files, configuration, progress, and where they were made.
 
-Tensors are paired by name; those of two formats that name them differently by what the names say (`mapping.propose`).
+Tensors are paired by name; those of two formats that name them differently by what the names say (`mapping.propose`),
+and where names say nothing by their bytes.
 Tensors whose recorded checksums are equal are not read. Nothing is written, and TensorFlow is not imported.
 """
 
@@ -22,7 +23,8 @@ from anyrig.formats.checkpoint import contents_of
 from anyrig.formats.contents import Contents, FileTensor
 from anyrig.locations import find_checkpoint
 from anyrig.mapping.propose import propose
-from anyrig.mapping.sides import wanted_side
+from anyrig.mapping.sides import wanted_side, without_copies
+from anyrig.store.digest import hash_bytes
 from anyrig.store.layout import DATA_SUFFIX
 from anyrig.store.read import Checkpoint, open_checkpoint
 
@@ -54,11 +56,15 @@ class TensorChange:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A tensor that is called `a` on one side and `b` on the other; `why` is the reason to take them for the same."""
+    """A tensor that is called `a` on one side and `b` on the other; `why` is the reason to take them for the same.
+
+    `by_bytes`: names do not say it, and what would tell two layers apart that were exchanged is not there.
+    """
 
     a: str
     b: str
     why: str
+    by_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +104,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, watch: Watch =
     Raises ANY-DIFF-001 when bytes that had to be read are damaged.
     """
     left, right = _open(a), _open(b)
-    have, want = _contents(left), _contents(right)
+    have, want = (replace(side, tensors=tuple(without_copies(side.tensors))) for side in map(_contents, (left, right)))
     renamed = () if have.format == want.format else tuple(_renamed(have, want))
     both = _paired(have, want, renamed)
     only_a, only_b = ({id(pair[side]) for pair in both} for side in (0, 1))
@@ -141,9 +147,48 @@ def _renamed(a: Contents, b: Contents) -> Iterator[Renamed]:
     yield from (Renamed(one.name, other.name, _NUMBERED) for one, other in numbered if one.name != other.name)
     known = [{id(pair[side]) for pair in numbered} for side in (0, 1)]
     left, right = ([t for t in side.tensors if id(t) not in done] for side, done in zip((a, b), known, strict=True))
-    for pair in propose(left, wanted_side(replace(b, tensors=tuple(right)))).pairs:
-        if len(pair.stored.tensors) == 1 and not pair.steps and pair.stored.name != pair.wanted.name:
-            yield Renamed(pair.stored.name, pair.wanted.name, pair.why)
+    said = _said_by_names(replace(a, tensors=tuple(left)), replace(b, tensors=tuple(right)))
+    yield from (each for each in said if each.a != each.b)
+    taken = {each.a for each in said}, {each.b for each in said}
+    common = {tensor.name for tensor in left} & {tensor.name for tensor in right}
+    rest = [[t for t in side if t.name not in names | common] for side, names in zip((left, right), taken, strict=True)]
+    yield from _of_the_same_bytes(*rest)
+
+
+def _said_by_names(a: Contents, b: Contents) -> list[Renamed]:
+    """Return what the names of two formats say, asked from both sides: names that tell more come on either."""
+    there = _proposed(a, b)
+    have, want = {each.a for each in there}, {each.b for each in there}
+    back = [Renamed(each.b, each.a, each.why) for each in _proposed(b, a)]
+    return there + [each for each in back if each.a not in have and each.b not in want]
+
+
+def _proposed(a: Contents, b: Contents) -> list[Renamed]:
+    return [
+        Renamed(pair.stored.name, pair.wanted.name, pair.why)
+        for pair in propose(a.tensors, wanted_side(b)).pairs
+        if len(pair.stored.tensors) == 1 and not pair.steps
+    ]
+
+
+def _of_the_same_bytes(left: Sequence[FileTensor], right: Sequence[FileTensor]) -> Iterator[Renamed]:
+    """Pair what has the same role, type, shape and bytes; nothing is read that has no counterpart of its shape."""
+    shapes = [{_kind(tensor) for tensor in side} for side in (left, right)]
+    found: dict[Any, list[FileTensor]] = defaultdict(list)
+    for tensor in right:
+        if _kind(tensor) in shapes[0]:
+            found[_kind(tensor), _digest(tensor)].append(tensor)
+    for tensor in left:
+        if _kind(tensor) in shapes[1] and (alike := found.get((_kind(tensor), _digest(tensor)))):
+            yield Renamed(tensor.name, alike.pop(0).name, "the same bytes", by_bytes=True)
+
+
+def _kind(tensor: FileTensor) -> tuple[str, str, tuple[int, ...]]:
+    return tensor.role, tensor.dtype, tensor.shape
+
+
+def _digest(tensor: FileTensor) -> str:
+    return hash_bytes(tensor.array().tobytes())
 
 
 _NUMBERED = "the same variable, by its number, of the layer of this name"

@@ -30,7 +30,7 @@ from anyrig.mapping.apply import array_of
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Mapping, Pair, Stored
 from anyrig.mapping.rules import Rules
-from anyrig.mapping.sides import stored_side
+from anyrig.mapping.sides import stored_side, without_copies
 from anyrig.mapping.slots import is_training_state
 from anyrig.state.layer_state import forget_traces
 from anyrig.state.optimizers import optimizers
@@ -110,8 +110,8 @@ def mapping_into(model: keras.Model, contents: Contents, rules: Rules | None = N
     """Return which weights of a file fill which of a model: by the user's rules, by places of its format, by names."""
     wanted = wanted_by(model, weights_only=True)
     if rules is not None and not rules.same_code:
-        return _with_old_kernels(model, contents, rules.apply(_once(contents.tensors), wanted))
-    tensors = _once([tensor for tensor in contents.tensors if tensor.role != "optimizer"])
+        return _with_old_kernels(model, contents, rules.apply(without_copies(contents.tensors), wanted))
+    tensors = without_copies([tensor for tensor in contents.tensors if tensor.role != "optimizer"])
     if rules is not None:
         return _by_order(model, contents, tensors, wanted)
     same = _same_places(model, contents, tensors, _facts(model, wanted))
@@ -155,25 +155,6 @@ def _by_order(
             hint=f"see what differs: anyrig explain {contents.path} FILE.py:FUNCTION",
         )
     return Mapping(pairs=tuple(pairs), unused=_unpaired(tensors, pairs))
-
-
-def _once(tensors: Sequence[FileTensor]) -> list[FileTensor]:
-    """Leave out the copies that Keras's export has of each variable (`_all_variables/3` beside `variables/1`)."""
-    named = {alias: tensor for tensor in tensors if not _is_copy(tensor) for alias in tensor.aliases}
-    return [
-        tensor
-        for tensor in tensors
-        if not (_is_copy(tensor) and any(alias in named and _same(named[alias], tensor) for alias in tensor.aliases))
-    ]
-
-
-def _is_copy(tensor: FileTensor) -> bool:
-    return tensor.name.startswith("_all_variables/")
-
-
-def _same(one: FileTensor, other: FileTensor) -> bool:
-    alike = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return alike and one.array().tobytes() == other.array().tobytes()
 
 
 def _same_places(

@@ -1,6 +1,6 @@
 """The two sides of a mapping, made from what readers and models say; partitions are joined here.
 
-Nothing is matched here, and no value is read.
+Nothing is matched here, and no value is read but to know a copy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,25 @@ def wanted_side(contents: Contents) -> list[Wanted]:
     A name with a counter (`dense_7`) counts as a position; nothing is known of the graph.
     """
     names = {tensor.name for tensor in contents.tensors}
-    return [_wanted(tensor, slot_of(tensor.name, names)) for tensor in contents.tensors]
+    wanted = [_wanted(tensor, slot_of(tensor.name, names)) for tensor in contents.tensors]
+    layers: dict[str, set[str]] = defaultdict(set)
+    for want in wanted:
+        if want.role == "weight":
+            layers[want.layer].add(want.leaf)
+    return [replace(want, index=_index(want.leaf, layers[want.layer])) for want in wanted]
+
+
+# The order in which Keras's layers make their variables, of whatever layers have them.
+_IN_ORDER = (
+    *("gamma", "beta", "moving_mean", "moving_variance", "mean", "variance", "count"),
+    *("embeddings", "depthwise_kernel", "pointwise_kernel", "kernel", "recurrent_kernel", "bias"),
+)
+
+
+def _index(leaf: str, leaves: set[str]) -> int:
+    """Return the place of a variable in its layer's list, where all of the layer have names that Keras gives."""
+    known = [name for name in _IN_ORDER if name in leaves]
+    return known.index(leaf) if len(known) == len(leaves) and leaf in known else 0
 
 
 def _wanted(tensor: FileTensor, slot: tuple[str, str] | None) -> Wanted:
@@ -97,3 +115,22 @@ def with_shape(stored: Stored, shape: tuple[int, ...]) -> Stored:
     tries = (joined_as(stored.name, stored.tensors, axis) for axis in range(len(stored.shape)))
     fitting = [found for found in tries if found is not None and found.shape == shape]
     return replace(fitting[0], aliases=stored.aliases) if len(fitting) == 1 else stored
+
+
+def without_copies(tensors: Sequence[FileTensor]) -> list[FileTensor]:
+    """Leave out the copies that Keras's export has of each variable (`_all_variables/3` beside `variables/1`)."""
+    named = {alias: tensor for tensor in tensors if not _is_copy(tensor) for alias in tensor.aliases}
+    return [
+        tensor
+        for tensor in tensors
+        if not (_is_copy(tensor) and any(alias in named and _same(named[alias], tensor) for alias in tensor.aliases))
+    ]
+
+
+def _is_copy(tensor: FileTensor) -> bool:
+    return tensor.name.startswith("_all_variables/")
+
+
+def _same(one: FileTensor, other: FileTensor) -> bool:
+    alike = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return alike and one.array().tobytes() == other.array().tobytes()
