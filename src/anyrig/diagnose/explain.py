@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anyrig.diagnose.causes import CAUSES
 from anyrig.diagnose.parts import Parted, parted
@@ -14,12 +15,13 @@ from anyrig.mapping.layout import Step
 from anyrig.mapping.propose import propose
 from anyrig.mapping.result import Ambiguous, Misfit, Pair, Stored
 from anyrig.mapping.result import Mapping as Names
-from anyrig.mapping.rule import line
+from anyrig.mapping.rule import group_line, line
 from anyrig.mapping.slots import is_training_state, slot_of
 from anyrig.state.wanted import Wanted
 from anyrig.store.dtypes import ITEM_BYTES
 
 _SHOWN = 6
+_LAYER_SHOWN = 4  # variables of layers in question
 _OF_THE_FORMAT = ("alias", "path", "place", "object", "same file", "name and place")  # no renaming
 _SUFFIXES = {
     ".keras": ("keras", "keras-2"),
@@ -92,7 +94,8 @@ def _findings(mapping: Names, weights: Sequence[Wanted], contents: Contents) -> 
     for cause in dict.fromkeys(item.cause for item in mapping.misfits):
         yield _misfits(cause, [item for item in mapping.misfits if item.cause == cause])
     ordered = contents.format in _ORDERED
-    yield from (_ambiguous(item, ordered) for item in mapping.ambiguous if not _told_already(item, special))
+    unclear = [item for item in mapping.ambiguous if not _told_already(item, special)]
+    yield from (_ambiguous(group, _whole_layers(group, mapping), ordered) for group in _by_layers(unclear))
     settled = {name for each in special for name in (*each.wanted, *each.stored)}
     yield from _left(
         [want for want in mapping.missing if want.name not in settled],
@@ -158,22 +161,72 @@ def _misfits(cause: str, items: Sequence[Misfit]) -> Finding:
     return Finding(cause, _some(evidence), () if cause == "gru-reset-after" else tuple(rules[: 2 * _SHOWN]))
 
 
-def _ambiguous(item: Ambiguous, ordered: bool) -> Finding:
-    evidence = (
+def _by_layers(items: Iterable[Ambiguous]) -> list[list[Ambiguous]]:
+    """Put together the variables of which the same layers are in question, for the same reason."""
+    groups: dict[Any, list[Ambiguous]] = {}
+    for item in items:
+        alone = item.stored[0].name if "turned and as it is" in item.why else ""
+        groups.setdefault((item.why, alone, *_layers(item)), []).append(item)
+    return list(groups.values())
+
+
+def _layers(item: Ambiguous) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    have, want = ([each.name.rpartition("/")[0] for each in side] for side in (item.stored, item.wanted))
+    return tuple(have), tuple(want)
+
+
+def _whole_layers(group: Sequence[Ambiguous], mapping: Names) -> bool:
+    """Tell whether rules may speak of whole layers: their variables are called alike, and nothing else is in them."""
+    have, want = _layers(group[0])
+    leaves = [{each.name.rpartition("/")[2] for each in (*item.stored, *item.wanted)} for item in group]
+    here = {each.name for item in group for each in item.stored}
+    known = [*(pair.stored for pair in mapping.pairs), *mapping.unused, *(item.stored for item in mapping.misfits)]
+    known += [each for item in mapping.ambiguous for each in item.stored]
+    others = [each.name for each in known if each.name not in here]
+    return (
+        len(group) > 1
+        and all((*have, *want))
+        and all(len(names) == 1 for names in leaves)
+        and not any(name.startswith(tuple(f"{layer}/" for layer in have)) for name in others)
+    )
+
+
+def _ambiguous(group: Sequence[Ambiguous], whole: bool, ordered: bool) -> Finding:
+    """Return the finding for the variables of some layers, with a rule for each choice."""
+    item = group[0]
+    if "turned and as it is" in item.why:
+        turned = line(item.stored[0].name, item.wanted[0].name, Step("transpose"))
+        return Finding(
+            "turned-or-not", _evidence(item), (turned, f"or {line(item.stored[0].name, item.wanted[0].name)}")
+        )
+    have, want = ([each.name for each in side] for side in (item.stored, item.wanted))
+    pair_line = group_line if whole else line
+    sides = [(tuple(e.name for e in each.stored), tuple(e.name for e in each.wanted)) for each in group]
+    sides = [_layers(item)] if whole else sides
+    choices = [rule for have, want in sides for rule in _choices(have, want, pair_line)]
+    evidence = tuple(text for each in group[:_LAYER_SHOWN] for text in _evidence(each)[:2])
+    evidence += (f"and {len(group) - _LAYER_SHOWN} more variables",) if len(group) > _LAYER_SHOWN else ()
+    if len(have) == len(want) == 1:
+        others = [rule for (have,), (want,) in sides for rule in (pair_line(have, None), pair_line(None, want))]
+        choices = [*choices, f"# if it is another one: {', '.join(others)}"]
+        return Finding("renamed", (*evidence, item.why), tuple(choices))
+    return Finding("order-alone", (*evidence, item.why), (*choices, *((_SAME_CODE,) if ordered else ())))
+
+
+def _choices(have: Sequence[str], want: Sequence[str], pair_line: Callable[[str, str], str]) -> list[str]:
+    """Return the rule for each way to pair two names with two, of more the one in order."""
+    if len(have) == len(want) and len(have) > 2:
+        lines = [pair_line(*pair) for pair in zip(have, want, strict=True)]
+        return [*lines[:_SHOWN], "one for each, in the order that is right, not necessarily this one"]
+    return [pair_line(one, other) for one in have for other in want][:_SHOWN]
+
+
+def _evidence(item: Ambiguous) -> tuple[str, ...]:
+    return (
         "in the file: " + ", ".join(map(_have, item.stored[:_SHOWN])),
         "in the model: " + ", ".join(map(_want, item.wanted[:_SHOWN])),
         item.why,
     )
-    choices = [line(have.name, want.name) for have in item.stored for want in item.wanted]
-    if len(item.stored) > 2 and len(item.stored) == len(item.wanted):
-        choices = [line(have.name, want.name) for have, want in zip(item.stored, item.wanted, strict=True)]
-        choices = [*choices[:_SHOWN], "one for each, in the order that is right, not necessarily this one"]
-    if "turned and as it is" in item.why:
-        turned = line(item.stored[0].name, item.wanted[0].name, Step("transpose"))
-        return Finding("turned-or-not", evidence, (turned, f"or {choices[0]}"))
-    cause = "renamed" if len(item.stored) == len(item.wanted) == 1 else "order-alone"
-    same_code = (_SAME_CODE,) if ordered and cause == "order-alone" else ()
-    return Finding(cause, evidence, (*choices[: _SHOWN + 1], *same_code))
 
 
 def _told(pairs: Sequence[Pair]) -> Iterator[Finding]:

@@ -102,9 +102,18 @@ def line(source: str | Iterable[str] | None, target: str | None, *layout: Step, 
     several = [source] if isinstance(source, str) else source or ()
     sources = tuple(literal(name) for name in several)
     pattern = sources[0] if isinstance(source, str) else sources or None
-    rule = Rule(pattern, None if target is None else literal(target), layout, axis)
+    return f"- {_flow(Rule(pattern, None if target is None else literal(target), layout, axis))}"
+
+
+def group_line(source: str | None, target: str | None) -> str:
+    """Return the line of a rules file that pairs, drops or keeps all below two first parts of names."""
+    below = [None if name is None else f"{literal(name)}/*" for name in (source, target)]
+    return f"- {_flow(Rule(*below, None))}"
+
+
+def _flow(rule: Rule) -> str:
     flow = yaml.safe_dump(plain(rule), sort_keys=False, allow_unicode=True, default_flow_style=True, width=float("inf"))
-    return f"- {flow.strip()}"
+    return str(flow.strip())
 
 
 def malformed(path: str | os.PathLike[str], what: str) -> UsageError:
