@@ -24,6 +24,12 @@ with open("recipe.yaml", "w") as file:
     file.write("model: build.py:build\\ndata: {train: {npz: rows.npz}, validation: {npz: rows.npz}}\\n"
                "epochs: 1\\ncompile: {optimizer: adam, loss: mse}\\n")
 import build
+with open("renamed.py", "w") as file:
+    file.write("import keras\\ndef build():\\n    return keras.Sequential("
+               "[keras.Input((4,)), keras.layers.Dense(2, name='other')])\\n"
+               "def wider():\\n    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])\\n")
+with open("rules.yaml", "w") as file:
+    file.write("version: 1\\nrules: [{from: dense/sequential/dense/*, to: model/other/*}]\\n")
 model = build.build()
 model.compile("adam", "mse")
 model.save("a.keras"); model.save("a.h5"); model.save_weights("a.weights.h5"); model.export("served", verbose=False)
@@ -48,6 +54,7 @@ PREDICTED = [
     "predict served rows.npz --trust program --json",
     "predict a.weights.h5 rows.npz --into build.py:build --json",
     "predict a.weights.h5 rows.npz --recipe recipe.yaml --json",
+    "predict a.h5 rows.npz --into renamed.py:build --rules rules.yaml --json",
 ]
 EVALUATED = [
     "evaluate a.keras --data rows.npz --json",
@@ -55,6 +62,7 @@ EVALUATED = [
     "evaluate a.weights.h5 --into build.py:build --recipe recipe.yaml --json",
     "evaluate a.weights.h5 --recipe recipe.yaml --json",
     "evaluate plain.keras --recipe recipe.yaml --json",
+    "evaluate a.h5 --recipe recipe.yaml --into renamed.py:build --rules rules.yaml --json",
 ]
 REFUSED = {
     "predict served rows.npz": ("ANY-OPEN-003", "--trust program"),
@@ -69,20 +77,21 @@ REFUSED = {
     "evaluate served --trust program --recipe recipe.yaml": ("ANY-CLI-016", "anyrig predict"),
     "evaluate a.keras": ("ANY-CLI-011", "--data FILE.npz"),
 }
+WIDER = "predict a.h5 rows.npz --into renamed.py:wider"
 WORDS = "predict words.h5 rows.npz --key x"
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    commands = json.dumps([*PREDICTED, *EVALUATED, *REFUSED, WORDS])
+    commands = json.dumps([*PREDICTED, *EVALUATED, *REFUSED, WORDS, WIDER])
     answer: dict[str, Any] = run_python(_MAKE_AND_RUN, commands, cwd=tmp_path_factory.mktemp("files")).json()
     return answer
 
 
 @pytest.mark.parametrize("line", PREDICTED)
 def test_outputs_are_those_of_the_model_that_was_written(found: dict[str, Any], line: str) -> None:
-    code, out, _ = found["results"][line]
-    assert code == 0
+    code, out, err = found["results"][line]
+    assert code == 0, err
     outputs = np.array([row["output"] for row in json.loads(out)], np.float32)
     assert np.abs(outputs - np.array(found["predicted"])).max() < 1e-6
 
@@ -100,6 +109,11 @@ def test_what_is_missing_is_named_with_what_to_type(found: dict[str, Any], line:
     assert (code, out) == (2, "")
     for words in REFUSED[line]:
         assert words in err
+
+
+def test_what_to_type_next_names_the_function_that_was_typed(found: dict[str, Any]) -> None:
+    code, _, err = found["results"][WIDER]
+    assert (code, "anyrig explain a.h5 renamed.py:wider" in err) == (1, True)
 
 
 def test_U07_a_vocabulary_that_the_file_never_had_is_told_at_once(found: dict[str, Any]) -> None:

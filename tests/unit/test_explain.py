@@ -236,6 +236,30 @@ def test_what_order_alone_would_decide_shows_both_ways() -> None:
     assert finding.evidence[0] == "in the file: dense/kernel [3, 3], dense_1/kernel [3, 3]"
 
 
+def test_layers_in_question_are_one_finding_each_with_rules_for_the_whole_layer(tmp_path: Path) -> None:
+    shapes = {"kernel": (9, 9, 2), "bias": (2,)}
+    tensors = stored({**BODY, **{f"old/{leaf}": numbers(shape, 3) for leaf, shape in shapes.items()}})
+    wanted = [*named("body", DENSE), *named("new", shapes, rank=1)]
+    (finding,) = explain(contents(tensors), wanted).findings
+    assert finding.cause == "renamed"
+    assert finding.repair == (
+        "- {from: old/*, to: model/new/*}",
+        "# if it is another one: - {drop: old/*}, - {keep: model/new/*}",
+    )
+    (tmp_path / "rules.yaml").write_text("\n".join(["version: 1", "rules:", *finding.repair]), encoding="utf-8")
+    assert Rules.load(tmp_path / "rules.yaml").apply(tensors, wanted).complete
+    more = explain(contents([*tensors, *stored({"old/extra": numbers((77,), 1)})]), wanted).findings
+    assert "- {from: old/kernel, to: model/new/kernel}" in more[0].repair  # old/* would be more than that
+
+
+def test_half_a_layer_is_not_taken_for_a_renamed_one() -> None:
+    tensors = stored({**BODY, "head/kernel": numbers((16, 3), 3), "head/bias": numbers((3,), 4)})
+    wanted = [*named("body", DENSE), *named("top", {"kernel": (7, 3), "bias": (3,)}, rank=1)]
+    wanted += named("neck", {"kernel": (16, 7), "bias": (7,)}, rank=2)
+    found = explain(contents(tensors), wanted)
+    assert [finding.cause for finding in found.findings] == ["missing", "extra"]
+
+
 def test_the_catalogue_has_an_entry_for_each_cause() -> None:
     page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     assert re.findall(r"^### `([a-z-]+)`$", page, re.MULTILINE) == list(CAUSES)

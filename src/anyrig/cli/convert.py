@@ -22,7 +22,7 @@ _REWRITTEN = "rewritten by this format; outputs were compared instead"
 @click.option("--sample", type=click.Path(path_type=Path), metavar="FILE", help="Rows to compare on: .npy, .npz.")
 @click.option("--lossy", is_flag=True, help="Leave out what the format of DST cannot hold.")
 @options.into
-@click.option("--rules", type=click.Path(path_type=Path), metavar="FILE.yaml", help="Names and layouts for --into.")
+@options.rules
 @options.trust
 @options.as_json
 @options.debug
@@ -43,18 +43,19 @@ def command(
     folder. Every array is read back and compared, and the new file predicts the same rows before it takes its place.
     State that the format cannot hold (an optimizer, a vocabulary) is refused, unless --lossy leaves it out.
     """
-    from anyrig.cli.models import builder
+    from anyrig.cli.models import builder, naming
     from anyrig.exchange.convert import convert
 
-    done = convert(
-        source,
-        target,
-        trust=trust,
-        into=builder(into) if into else None,
-        rules=rules,
-        sample=_rows(sample) if sample else None,
-        lossy=lossy,
-    )
+    with naming(into):
+        done = convert(
+            source,
+            target,
+            trust=trust,
+            into=builder(into) if into else None,
+            rules=rules,
+            sample=_rows(sample) if sample else None,
+            lossy=lossy,
+        )
     click.echo(_as_json(done) if as_json else _describe(done))
 
 

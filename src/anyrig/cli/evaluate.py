@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     "data.",
 )
 @options.into
+@options.rules
 @options.trust
 @options.devices
 @options.as_json
@@ -41,6 +42,7 @@ def command(
     source: str,
     data: Path | None,
     into: str | None,
+    rules: Path | None,
     trust: Trust,
     devices: str | None,
     as_json: bool,
@@ -54,10 +56,10 @@ def command(
     """
     from anyrig.cli.models import is_run
 
-    if into is None and is_run(source):
+    if into is None and rules is None and is_run(source):
         metrics = _of_run(source, data, devices, recipe)
     else:
-        metrics = _of_file(source, data, devices, recipe, trust, into)
+        metrics = _of_file(source, data, devices, recipe, trust, into, rules)
     click.echo(json.dumps(metrics) if as_json else text.facts([(name, words.value(v)) for name, v in metrics.items()]))
 
 
@@ -81,7 +83,13 @@ def _of_run(source: str, data: Path | None, devices: str | None, recipe: str | N
 
 
 def _of_file(
-    source: str, data: Path | None, devices: str | None, recipe: str | None, trust: Trust, into: str | None
+    source: str,
+    data: Path | None,
+    devices: str | None,
+    recipe: str | None,
+    trust: Trust,
+    into: str | None,
+    mapping: Path | None,
 ) -> dict[str, Any]:
     from anyrig.cli.inputs import read_rows
     from anyrig.cli.models import open_file
@@ -92,7 +100,7 @@ def _of_file(
     configure(devices)
     rules = load_recipe(recipe) if recipe else None
     builds = rules is not None and trust != "program" and _holds_weights_alone(Path(source))
-    opened = open_file(source, trust, into, rules if builds else None)
+    opened = open_file(source, trust, into, rules if builds else None, mapping)
     for note in opened.notes:
         click.echo(note, err=True)
     if rules is not None and rules.compile is not None and hasattr(opened.model, "compile"):

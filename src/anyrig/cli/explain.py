@@ -25,23 +25,25 @@ _CHANGES = {"layout", "cudnn", "partitions", "other-type"}
 @click.command("explain")
 @click.argument("checkpoint", metavar="FILE")
 @click.argument("model")
+@options.rules
 @click.option("--fix", type=click.Path(path_type=Path), metavar="RULES.yaml", help="Write all that is clear as rules.")
 @click.option("--force", is_flag=True, help="Let --fix replace a file.")
 @options.as_json
 @options.debug
-def command(checkpoint: str, model: str, fix: Path | None, force: bool, as_json: bool) -> int:
+def command(checkpoint: str, model: str, rules: Path | None, fix: Path | None, force: bool, as_json: bool) -> int:
     """Say why a file does not load into a model, and the rule that makes it.
 
     FILE is anything that `anyrig inspect` knows. MODEL is another such file, or FILE.py:FUNCTION that builds the model
     (its code is run). What is found comes in order of weight, each with its evidence, the likely cause, and the rules
-    that settle it; what cannot be decided is never guessed. Exits 0 when all is clear, and 3 when something is not.
+    that settle it; what cannot be decided is never guessed. With --rules it says what they leave open. Exits 0 when all
+    is clear, and 3 when something is not.
     """
     from anyrig.diagnose.explain import explain
 
     if fix is not None and os.path.lexists(fix) and not force:
         raise _exists(fix)
     contents = _contents(checkpoint)
-    found = explain(contents, *_wanted(model, contents))
+    found = explain(contents, *_wanted(model, contents, rules))
     if fix is not None:
         _write(fix, found)
     click.echo(_as_json(found) if as_json else _describe(contents, model, found, fix))
@@ -57,19 +59,24 @@ def _contents(path: str) -> Contents:
     return contents_of_other_format(path) or contents_of(open_checkpoint(find_checkpoint(path)))
 
 
-def _wanted(model: str, contents: Contents) -> tuple[list[Wanted], Mapping | None]:
+def _wanted(model: str, contents: Contents, rules: Path | None) -> tuple[list[Wanted], Mapping | None]:
     """Return what the model wants, and how opening would fill it; between two files only names are compared."""
+    from anyrig.mapping.rules import Rules
+
+    given = None if rules is None else Rules.load(rules)
     if ":" in model and not os.path.lexists(model):
-        from anyrig.cli.models import builder
+        from anyrig.cli.models import builder, naming
         from anyrig.exchange.fill import mapping_into
         from anyrig.state.wanting import wanted_by
 
         built = builder(model, key="MODEL")()
-        ours = contents.format == "checkpoint"  # loaded by the names that it has, not as a file of others
-        return wanted_by(built, weights_only=True), None if ours else mapping_into(built, contents)
+        ours = contents.format == "checkpoint" and given is None  # loaded by the names that it has
+        with naming(model):
+            return wanted_by(built, weights_only=True), None if ours else mapping_into(built, contents, given)
     from anyrig.mapping.sides import wanted_side
 
-    return wanted_side(_contents(model)), None
+    wanted = wanted_side(_contents(model))
+    return wanted, None if given is None else given.apply(contents.tensors, wanted)
 
 
 def _write(path: Path, found: Explanation) -> None:

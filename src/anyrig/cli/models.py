@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anyrig.errors import UsageError
+from anyrig.errors import AnyrigError, UsageError
 
 if TYPE_CHECKING:
     from anyrig.exchange.trust import Trust
@@ -42,16 +42,18 @@ def is_run(source: str) -> bool:
     return resolve(source).kind in ("run", "checkpoints", "checkpoint")
 
 
-def open_file(source: str, trust: Trust, into: str | None, recipe: Recipe | None = None) -> Opened:
+def open_file(
+    source: str, trust: Trust, into: str | None, recipe: Recipe | None = None, rules: Path | None = None
+) -> Opened:
     """Return the model in a file of any format, or the one that `into` or else `recipe` builds, with its weights."""
     from anyrig.exchange.open import open_with_report
     from anyrig.train.recipe.model import model_builder
     from anyrig.train.recipe.specs import inputs_of
 
     build = builder(into) if into else model_builder(recipe) if recipe else None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), naming(into):
         warnings.simplefilter("ignore")  # the notes say it
-        found = open_with_report(source, trust=trust, into=build)
+        found = open_with_report(source, trust=trust, into=build, rules=rules)
     return Opened(found.model, inputs_of(found.model, {}), (*found.notes, *found.report.notes))
 
 
@@ -71,6 +73,16 @@ def builder(into: str, *, key: str = "--into") -> Callable[[], Any]:
 
     function = resolve_function(into, Path.cwd(), key=key)
     return lambda: built(call_user(function, {}, key=key), into, key=key)
+
+
+@contextmanager
+def naming(into: str | None) -> Iterator[None]:
+    """Let what an error says to type next name the function that was typed."""
+    try:
+        yield
+    except AnyrigError as error:
+        error.hint = error.hint.replace("FILE.py:FUNCTION", into or "FILE.py:FUNCTION")
+        raise
 
 
 @contextmanager

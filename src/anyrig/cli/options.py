@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 devices = click.option(
@@ -24,6 +26,12 @@ into = click.option(
     "--into",
     metavar="FILE.py:FUNCTION",
     help="A function that builds the model for weights that come without one; its code is run.",
+)
+rules = click.option(
+    "--rules",
+    type=click.Path(path_type=Path),
+    metavar="FILE.yaml",
+    help="Names and layouts for --into, as anyrig explain shows them.",
 )
 trust = click.option(
     "--trust",

@@ -30,6 +30,7 @@ _SHOWN = 20  # rows of the table
 @click.option("--scale", metavar="NUMBER", help="What pixels (0 to 255) are multiplied by, e.g. 1/255, the default.")
 @options.recipe_of_source
 @options.into
+@options.rules
 @options.trust
 @options.debug
 def command(
@@ -41,6 +42,7 @@ def command(
     scale: str | None,
     recipe: str | None,
     into: str | None,
+    rules: Path | None,
     trust: Trust,
 ) -> None:
     """Predict from arrays or images with a run, a checkpoint or a model file.
@@ -54,7 +56,8 @@ def command(
     from anyrig.cli.inputs import read_inputs
     from anyrig.cli.models import fitting, is_run
 
-    opened = _of_run(source, recipe) if into is None and is_run(source) else _of_file(source, trust, into, recipe)
+    of_run = into is None and rules is None and is_run(source)
+    opened = _of_run(source, recipe) if of_run else _of_file(source, trust, into, recipe, rules)
     factor = parse_scale(scale) if scale else default_scale(opened.model, opened.inputs)
     rows = read_inputs(list(inputs), opened.inputs, key=key, scale=factor)
     for note in (*opened.notes, *rows.notes):
@@ -71,11 +74,11 @@ def command(
         click.echo(f"wrote {output}: {text.shape(predicted.shape)} {predicted.dtype}")
 
 
-def _of_file(source: str, trust: Trust, into: str | None, recipe: str | None) -> Opened:
+def _of_file(source: str, trust: Trust, into: str | None, recipe: str | None, rules: Path | None) -> Opened:
     from anyrig.cli.models import open_file
     from anyrig.train.recipe.schema import load_recipe
 
-    return open_file(source, trust, into, load_recipe(recipe) if recipe else None)
+    return open_file(source, trust, into, load_recipe(recipe) if recipe else None, rules)
 
 
 def _of_run(source: str, recipe: str | None) -> Opened:

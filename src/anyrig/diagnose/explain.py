@@ -178,7 +178,8 @@ def _layers(item: Ambiguous) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _whole_layers(group: Sequence[Ambiguous], mapping: Names) -> bool:
     """Tell whether rules may speak of whole layers: their variables are called alike, and nothing else is in them."""
     have, want = _layers(group[0])
-    leaves = [{each.name.rpartition("/")[2] for each in (*item.stored, *item.wanted)} for item in group]
+    names = [[*(each.name for each in item.stored), *(each.name for each in item.wanted)] for item in group]
+    leaves = [{name.rpartition("/")[2] for name in of_item} for of_item in names]
     here = {each.name for item in group for each in item.stored}
     known = [*(pair.stored for pair in mapping.pairs), *mapping.unused, *(item.stored for item in mapping.misfits)]
     known += [each for item in mapping.ambiguous for each in item.stored]
@@ -186,7 +187,7 @@ def _whole_layers(group: Sequence[Ambiguous], mapping: Names) -> bool:
     return (
         len(group) > 1
         and all((*have, *want))
-        and all(len(names) == 1 for names in leaves)
+        and all(len(called) == 1 for called in leaves)
         and not any(name.startswith(tuple(f"{layer}/" for layer in have)) for name in others)
     )
 

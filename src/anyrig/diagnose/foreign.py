@@ -15,7 +15,7 @@ from anyrig.store.remote.url import is_url
 # Which programs open a format as it is; `anyrig.open_model` or `anyrig convert` brings the rest there.
 READ_BY: Mapping[str, str] = {
     "safetensors": "every reader of safetensors",
-    "keras-h5": "Keras 1 and 2 and tf-keras; Keras 3 with compile=False, unless it names what Keras 3 dropped",
+    "keras-h5": "Keras 2 and tf-keras; Keras 3 with compile=False, unless it names what Keras 3 dropped",
     "keras-h5-weights": "Keras 1, 2, 3 and tf-keras, into the same model",
     "keras-weights": "Keras 3 of the same version or later, into the same model",
     "keras": "Keras 3 of the same version or later",
@@ -29,6 +29,12 @@ READ_BY: Mapping[str, str] = {
     "tflite": "LiteRT (TensorFlow Lite)",
     "orbax": "Orbax and JAX",
 }
+
+
+def read_by(contents: Contents) -> str | None:
+    """Return which programs open a file as it is; an `.h5` of Keras 3 has settings that no earlier one knows."""
+    of_keras_3 = str(contents.written_by.get("keras", "")).startswith("3")
+    return "Keras 3" if contents.format == "keras-h5" and of_keras_3 else READ_BY.get(contents.format)
 
 
 def contents_of_other_format(path: str | os.PathLike[str]) -> Contents | None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from anyrig.diagnose.foreign import READ_BY, contents_of_other_format, inputs_of, optimizer_of, precision_of
+from anyrig.diagnose.foreign import contents_of_other_format, inputs_of, optimizer_of, precision_of, read_by
 from anyrig.diagnose.verify import Watch, unwatched
 from anyrig.formats.checkpoint import contents_of
 from anyrig.formats.contents import TEXT, Contents, Signature, TensorSignature
 from anyrig.locations import Location, checkpoints_folder, find_checkpoint, resolve
+from anyrig.mapping.sides import without_copies
 from anyrig.store.commit import folders_with_steps
 from anyrig.store.manifest import TensorEntry
 from anyrig.store.read import Checkpoint, open_checkpoint
@@ -176,6 +177,7 @@ def _inspect_other(contents: Contents, tensors: bool) -> Inspection:
     lines = [
         TensorLine(each.name, each.dtype, each.shape, each.nbytes, each.file, each.aliases) for each in contents.tensors
     ]
+    counted = {tensor.name for tensor in without_copies(contents.tensors, compare=False)}
     roles: dict[str, list[TensorLine]] = {role: [] for role in _ROLES}
     for line, each in zip(lines, contents.tensors, strict=True):
         roles[each.role].append(line)
@@ -183,7 +185,7 @@ def _inspect_other(contents: Contents, tensors: bool) -> Inspection:
     return Inspection(
         path=contents.path,
         kind="file",
-        parameters=_elements(line for line in roles["weight"] if line.dtype != TEXT),
+        parameters=_elements(line for line in roles["weight"] if line.dtype != TEXT and line.name in counted),
         nbytes=sum(line.nbytes for line in lines),
         groups=tuple(_group(_ROLES[role], found) for role, found in roles.items() if found),
         files=contents.files,
@@ -192,7 +194,7 @@ def _inspect_other(contents: Contents, tensors: bool) -> Inspection:
         words=contents.words,
         architecture=str(config["class_name"]) if isinstance(config.get("class_name"), str) else None,
         written_by=contents.written_by,
-        read_by=READ_BY.get(contents.format),
+        read_by=read_by(contents),
         optimizer=optimizer_of(contents),
         precision=precision_of(contents),
         inputs=inputs_of(contents),

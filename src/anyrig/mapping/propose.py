@@ -217,8 +217,9 @@ class _Search:
         want = _by_key(self.wanted.values(), lambda item: [item.shape])
         agree = bool(have) and {k: len(v) for k, v in have.items()} == {k: len(v) for k, v in want.items()}
         nothing_known = not self.pairs and not self.ambiguous
+        halves = self._halves()
         for shape in list(want):
-            if shape not in have:
+            if shape not in have or all((a.name, b.name) in halves for a in have[shape] for b in want[shape]):
                 continue
             if len(have[shape]) == len(want[shape]) == 1 and agree and nothing_known:
                 why = "the only tensor of this shape; all shapes agree"
@@ -226,6 +227,21 @@ class _Search:
             else:
                 self._list_undecided(want[shape], have[shape], _SAME_SHAPES if len(want[shape]) > 1 else _RENAMED)
         self._heads()
+
+    def _halves(self) -> set[tuple[str, str]]:
+        """Return pairs of one shape in layers with the same variables, of which others have another shape.
+
+        Such a layer is another one: nobody is asked whether a half of it was renamed.
+        """
+        classes = classes_of([*self.wanted.values(), *(pair.wanted for pair in self.pairs)])
+        found = set()
+        for unit in stored_units(self.stored.values(), classes):
+            for layer in wanted_units(self.wanted.values(), classes):
+                same = {leaf: (item, layer.leaves[leaf]) for leaf, item in unit.leaves.items() if leaf in layer.leaves}
+                if len(same) == len(unit.leaves) == len(layer.leaves):
+                    fit = [(a.name, b.name) for a, b in same.values() if a.shape == b.shape]
+                    found |= set(fit) if len(fit) < len(same) else set()
+        return found
 
     def _heads(self) -> None:
         """Of a class of layers, one is left on each side with the same variables in other shapes: say what differs."""

@@ -107,8 +107,8 @@ def line(source: str | Iterable[str] | None, target: str | None, *layout: Step, 
 
 def group_line(source: str | None, target: str | None) -> str:
     """Return the line of a rules file that pairs, drops or keeps all below two first parts of names."""
-    below = [None if name is None else f"{literal(name)}/*" for name in (source, target)]
-    return f"- {_flow(Rule(*below, None))}"
+    have, want = (None if name is None else f"{literal(name)}/*" for name in (source, target))
+    return f"- {_flow(Rule(have, want))}"
 
 
 def _flow(rule: Rule) -> str:

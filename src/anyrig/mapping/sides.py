@@ -117,13 +117,19 @@ def with_shape(stored: Stored, shape: tuple[int, ...]) -> Stored:
     return replace(fitting[0], aliases=stored.aliases) if len(fitting) == 1 else stored
 
 
-def without_copies(tensors: Sequence[FileTensor]) -> list[FileTensor]:
-    """Leave out the copies that Keras's export has of each variable (`_all_variables/3` beside `variables/1`)."""
+def without_copies(tensors: Sequence[FileTensor], *, compare: bool = True) -> list[FileTensor]:
+    """Leave out the copies that Keras's export has of each variable (`_all_variables/3` beside `variables/1`).
+
+    `compare`: read both, and keep a copy that differs.
+    """
     named = {alias: tensor for tensor in tensors if not _is_copy(tensor) for alias in tensor.aliases}
-    return [
-        tensor
+    twins = {
+        tensor.name: [named[alias] for alias in tensor.aliases if alias in named]
         for tensor in tensors
-        if not (_is_copy(tensor) and any(alias in named and _same(named[alias], tensor) for alias in tensor.aliases))
+        if _is_copy(tensor)
+    }
+    return [
+        tensor for tensor in tensors if not any(_same(twin, tensor, compare) for twin in twins.get(tensor.name, []))
     ]
 
 
@@ -131,6 +137,6 @@ def _is_copy(tensor: FileTensor) -> bool:
     return tensor.name.startswith("_all_variables/")
 
 
-def _same(one: FileTensor, other: FileTensor) -> bool:
+def _same(one: FileTensor, other: FileTensor, compare: bool) -> bool:
     alike = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return alike and one.array().tobytes() == other.array().tobytes()
+    return alike and (not compare or one.array().tobytes() == other.array().tobytes())
