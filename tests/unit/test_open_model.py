@@ -469,6 +469,7 @@ def test_a_checkpoint_of_ours_brings_its_optimizer_into_a_model_with_the_like_of
     model = build("adam")
     model.train_on_batch(np.ones((8, 4), "float32"), np.ones((8, 2), "float32"))
     anyrig.save(tmp_path / "c", model)
+    assert ["optimizer was left: nothing says" in note for note in open_with_report(tmp_path / "c").notes] == [True]
     for optimizer, left in (("adam", False), ("sgd", True), (None, True)):
         found = open_with_report(tmp_path / "c", into=build(optimizer))
         assert [v.numpy().tobytes() for v in found.model.weights] == [v.numpy().tobytes() for v in model.weights]

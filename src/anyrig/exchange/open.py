@@ -36,6 +36,7 @@ from anyrig.store.read import open_checkpoint
 from anyrig.store.remote.url import is_url
 
 _DOES_NOT_FIT = ("ANY-STATE-005", "ANY-STATE-017")
+_LEFT = "its optimizer was left: nothing says how the model is compiled; give a function that does, into= (--into)"
 _OURS = ("run", "checkpoints", "checkpoint")
 
 
@@ -165,7 +166,8 @@ def _from_checkpoint(built: Built, contents: Contents) -> OpenedModel:
     if not all(layer.built for layer in model._flatten_layers()):
         raise _not_built(model, contents)
     report = load(contents.path, into=model, weights_only=not model.compiled, metrics=False)
-    return OpenedModel(model, report, contents, built.notes)
+    left = (_LEFT,) if not model.compiled and any(name.startswith("optimizer/") for name in report.ignored) else ()
+    return OpenedModel(model, report, contents, (*built.notes, *left))
 
 
 def _not_built(model: keras.Model, contents: Contents) -> UsageError:
